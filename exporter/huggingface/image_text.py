@@ -374,6 +374,9 @@ def encode_media(
         result = encode(**inputs)
     # Releases before 5 return the features themselves.
     features = getattr(result, "pooler_output", result)
+    if features is None:
+        # Llama 4 projects the states of its encoder outside of this method.
+        features = model.get_submodule("multi_modal_projector")(result.last_hidden_state)
     items = features if isinstance(features, (list, tuple)) else [features]
     return torch.cat([item.reshape(-1, item.shape[-1]) for item in items])
 

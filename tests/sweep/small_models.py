@@ -50,6 +50,10 @@ _COUNTS = {
 """Settings that have one small value whatever the widths are."""
 _REQUIRED: dict[str, Any] = {
     "mlp_layer_types": ["dense", "sparse"],
+    "attn_layer_indices": [1],
+    "class_order": [0, 1],
+    "class_thresholds": [0.5, 0.4],
+    "projector_scale_factors": [2.0, 1.0],
     "vocabulary_map": {
         "<image>": 98,
         "<|extra_200|>": 97,
@@ -57,7 +61,7 @@ _REQUIRED: dict[str, Any] = {
         **{f"IMGIMG{letter}Z": 80 + index for index, letter in enumerate("ABCDEFGH")},
     },
 }
-"""Settings without which some classes build no model, although their default is None."""
+"""Settings without which some classes build no model, although they have none by default."""
 _LAYER_NUMBERS = (
     "vision_feature_layer",
     "global_attn_indexes",
@@ -209,7 +213,7 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
             settings[name] = size
         elif value is None and fill and name in (_SMALL if divisor is None else _COUNTS):
             settings[name] = _SMALL[name]
-        elif value is None and fill and name in _REQUIRED:
+        elif value in (None, (), []) and fill and name in _REQUIRED:
             settings[name] = _REQUIRED[name]
     if fill and values.get("num_key_value_heads") == values.get("num_attention_heads", 0):
         settings["num_key_value_heads"] = settings.get("num_attention_heads", values["num_attention_heads"])
@@ -228,6 +232,16 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
     if "downsample_channels" in values and divisor is None:
         # They end with the width of the next encoder.
         settings["downsample_channels"] = [_SMALL["hidden_size"]] * len(values["downsample_channels"])
+    if "width_coefficient" in values and divisor is not None:
+        # It multiplies all widths, also those that have no setting.
+        settings["width_coefficient"] = values["width_coefficient"] / divisor
+        for name in ("in_channels", "out_channels"):
+            settings.pop(name, None)
+    if "projector_input_dim" in values and divisor is None:
+        # Blocks of patches are joined in front of the projector.
+        width = settings["hidden_size"]
+        settings["intermediate_size"] = int(width / values["pixel_shuffle_ratio"] ** 2)
+        settings |= dict.fromkeys(("projector_input_dim", "projector_output_dim", "vision_output_dim"), width)
     if "insert_layer_id" in values:
         settings["insert_layer_id"] = 0
     if "cross_attention_layers" in values:
