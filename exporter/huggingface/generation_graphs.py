@@ -59,9 +59,9 @@ class PromptParts:
         config = read_json(folder / CONFIG)
         medium = "audio" if self.reads_sounds else "image"
         self._features_name = f"{medium}_features"
-        self._medium_token = next(
-            (config[name] for ending in _TOKEN_ENDINGS if (name := medium + ending) in config), None
-        )
+        # Videos are images of models that have no others.
+        names = [prefix + ending for prefix in (medium, "video") for ending in _TOKEN_ENDINGS]
+        self._medium_token = next((token for name in names if (token := config.get(name)) is not None), None)
         vision_config = config.get("vision_config") or {}
         self._merge = vision_config.get("spatial_merge_size", _SPATIAL_MERGE)
         self._joins_prompt = config.get("model_type") in _JOINS_PROMPT

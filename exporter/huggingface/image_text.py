@@ -87,6 +87,8 @@ IMAGE_INPUTS = (
 """The inputs of the files for images, as processors make them."""
 PROMPT_IMAGES = (*IMAGE_INPUTS, cross_attention.MASK, *pooled_crops.SPLITS)
 """What processors make of images, for the decoder and for transformers alone, too."""
+_VIDEO_FEATURES, _FRAMES = "get_video_features", 4
+"""The method that encodes videos, and the number of frames, which is fixed for models of videos alone."""
 _DECODER_ARGUMENTS = frozenset(
     {
         "input_ids",
@@ -206,6 +208,8 @@ def _images_call(source: TaskModel) -> ExampleCall:
     parameters = inspect.signature(encode).parameters
     axes = {name: axes for name, axes in _FEATURE_ARGUMENTS.items() if name in parameters}
     images = make_inputs(source, axes)
+    if encode.__name__ == _VIDEO_FEATURES:
+        images["pixel_values"] = images["pixel_values"][:, None].repeat(1, _FRAMES, 1, 1, 1)
     one_image = {name: image[:1] for name, image in images.items()}
     return ExampleCall(encode_media, images, fixed_inputs=one_image, other_axes=axes, outputs=grids.FEATURES)
 
@@ -382,10 +386,14 @@ def encode_media(
 
 
 def _features_method(model: PreTrainedModel, medium: str) -> Callable[..., Any] | None:
-    """The method that encodes images or sounds, which some classes have only without their head."""
-    name = f"get_{medium}_features"
-    method: Callable[..., Any] | None = getattr(model, name, None)
-    return method or getattr(getattr(model, "model", None), name, None)
+    """The method that encodes images or sounds, which some classes have only without their head.
+
+    Models of videos alone, such as InstructBLIP-Video, read them as images.
+    """
+    names = [f"get_{medium}_features", *([_VIDEO_FEATURES] if medium == "image" else [])]
+    owners = (model, getattr(model, "model", None))
+    methods = (getattr(owner, name, None) for name in names for owner in owners)
+    return next((method for method in methods if method is not None), None)
 
 
 def _encode_masked_images(
@@ -473,5 +481,6 @@ _FORMS: Mapping[str, _ImageForm] = {
     # These generate with their language model.
     "Blip2ForConditionalGeneration": _ImageForm(("decoder_input_ids", "decoder_attention_mask")),
     "InstructBlipForConditionalGeneration": _ImageForm(("decoder_input_ids", "decoder_attention_mask")),
+    "InstructBlipVideoForConditionalGeneration": _ImageForm(("decoder_input_ids", "decoder_attention_mask")),
 }
 """By the class of the model without its head, or of a part of it."""

@@ -188,7 +188,7 @@ def _compare_tokens(model: Any, output: pathlib.Path) -> tuple[str, str]:
 
     import opsetta
     from opsetta.exporter.huggingface.encoder_decoders import PATCHES
-    from opsetta.exporter.huggingface.image_text import VISION_FILE
+    from opsetta.exporter.huggingface.image_text import VISION_FILE, _features_method
 
     from ..exporter.huggingface.task_inputs import SIZES, other_inputs
 
@@ -215,11 +215,13 @@ def _compare_tokens(model: Any, output: pathlib.Path) -> tuple[str, str]:
             arrays[name][..., :2] = torch.arange(1, _PATCHES + 1)[:, None]
     else:
         images = other_inputs(opsetta.load(output / VISION_FILE), {**SIZES, "image_batch_size": 2})
-        part = next(part for part in (model, model.base_model) if hasattr(part, "get_image_features"))
+        encode = _features_method(model, "image")
+        assert encode is not None  # The model has been exported.
         with torch.no_grad():
-            count = part.get_image_features(**images).pooler_output.shape[1]
+            count = encode(**images).pooler_output.shape[1]
         tokens = torch.randint(3, 90, (2, count + 5), generator=seed)
-        tokens[:, 1 : count + 1] = model.config.image_token_id
+        media = (getattr(model.config, f"{medium}_token_id", None) for medium in ("image", "video"))
+        tokens[:, 1 : count + 1] = next(token for token in media if token is not None)
         arrays = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), **images}
     expected = model.generate(**arrays, **options).numpy()
     results = generator.generate(

@@ -30,7 +30,7 @@ _SIZES: dict[int, str] = {
     "top_k_experts index_topk_layers n_group topk_group n_shared_experts",
     4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
     "encoder_num_attention_heads decoder_num_attention_heads num_experts num_local_experts n_routed_experts "
-    "moe_num_experts conv_kernel_size_small num_queries mm_tokens_per_image frames_per_clip",
+    "moe_num_experts conv_kernel_size_small num_queries num_query_tokens mm_tokens_per_image frames_per_clip",
     8: "head_dim attention_head_size qk_nope_head_dim qk_rope_head_dim v_head_dim d_kv patch_size "
     "kv_lora_rank rotary_dim sliding_window mamba_d_state state_size ssm_state_size linear_key_head_dim "
     "linear_value_head_dim attention_window",
@@ -43,6 +43,7 @@ _COUNTS = {
     *_DEPTHS,
     *_SIZES[99].split(),
     "num_queries",
+    "num_query_tokens",
     "mm_tokens_per_image",
     "frames_per_clip",
     *(name for name in _SMALL if re.search("expert|moe_top|_group$", name) and not name.endswith("_size")),
@@ -85,7 +86,7 @@ _NO_WIDTHS = (
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 _VISION_START = 5
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
-_OTHER_MEDIA_TOKENS = ("video_token_id", "audio_token_id")
+_OTHER_MEDIA_TOKENS = ("video_token_id", "audio_token_id", "video_token_index")
 SEEDS = 4
 """The random weights that are tried until no values tie that the model chooses the greatest from."""
 LARGEST = 30_000_000
@@ -153,9 +154,11 @@ def _config(model_type: str, divisor: int | None, fill: bool) -> transformers.Pr
         for name in _IMAGE_TOKENS:
             if hasattr(config, name):
                 setattr(config, name, _SMALL["vocab_size"] - 1)
+        reads_images = any(getattr(config, name, None) is not None for name in _IMAGE_TOKENS)
         for index, name in enumerate(_OTHER_MEDIA_TOKENS):
-            # Models may embed them before they replace them.
-            if (getattr(config, name, None) or 0) >= _SMALL["vocab_size"]:
+            # Models may embed them before they replace them. Models of videos alone always have one.
+            is_missing = hasattr(config, name) and getattr(config, name) is None and not reads_images
+            if is_missing or (getattr(config, name, None) or 0) >= _SMALL["vocab_size"]:
                 setattr(config, name, _SMALL["vocab_size"] - 2 - index)
         for part in (config, config.get_text_config(decoder=True)):
             if "mrope_section" in getattr(part, "ignore_keys_at_rope_validation", ()):
