@@ -34,6 +34,7 @@ from .images import (
     grids,
     local_views,
     located_patches,
+    marked_positions,
     masked_tiles,
     naflex,
     packed_patches,
@@ -85,7 +86,12 @@ IMAGE_INPUTS = (
     "qformer_attention_mask",
 )
 """The inputs of the files for images, as processors make them."""
-PROMPT_IMAGES = (*IMAGE_INPUTS, cross_attention.MASK, *pooled_crops.SPLITS)
+PROMPT_IMAGES = (
+    *IMAGE_INPUTS,
+    cross_attention.MASK,
+    marked_positions.POSITION_MASK,
+    *pooled_crops.SPLITS,
+)
 """What processors make of images, for the decoder and for transformers alone, too."""
 _VIDEO_FEATURES, _FRAMES = "get_video_features", 4
 """The method that encodes videos, and the number of frames, which is fixed for models of videos alone."""
@@ -184,20 +190,22 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
 
 
 def embeddings_decoder_call(source: TaskModel) -> ExampleCall:
-    """The call of the decoder, which BLIP-2 has as a model of its own."""
+    """The call of the decoder, which BLIP-2 and Kosmos 2 have as a model of their own."""
     model = source.model
-    if "past_key_values" in inspect.signature(type(model).forward).parameters:
+    parameters = inspect.signature(type(model).forward).parameters
+    if "past_key_values" in parameters and marked_positions.POSITION_MASK not in parameters:
         call = decoder_call(source, reads_embeddings=True)
         return with_layer_embeddings(source, call) if _has_layer_embeddings(source) else call
-    decoder: Any = getattr(model, "language_model", None)
-    if decoder is None:
+    name = next((name for name in ("language_model", "text_model") if hasattr(model, name)), None)
+    if name is None:
         raise refuse_model(model, "it has no language_model")
+    decoder: Any = getattr(model, name)
     call = decoder_call(
         dataclasses.replace(source, model=decoder, config=decoder.config), reads_embeddings=True
     )
     return dataclasses.replace(
         call,
-        call=lambda model, inputs, past: call.call(getattr(model, "language_model"), inputs, past),  # noqa: B009
+        call=lambda model, inputs, past: call.call(getattr(model, name), inputs, past),
     )
 
 
@@ -476,6 +484,11 @@ _FORMS: Mapping[str, _ImageForm] = {
     "MllamaModel": _ImageForm(
         encode=cross_attention.encode_call,
         decode=cross_attention.with_cross_attention,
+        replaces_tokens=False,
+    ),
+    "Kosmos2ForConditionalGeneration": _ImageForm(
+        encode=marked_positions.encode_call,
+        decode=lambda source, call: marked_positions.with_counted_positions(call),
         replaces_tokens=False,
     ),
     # These generate with their language model.

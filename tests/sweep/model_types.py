@@ -188,7 +188,8 @@ def _compare_tokens(model: Any, output: pathlib.Path) -> tuple[str, str]:
 
     import opsetta
     from opsetta.exporter.huggingface.encoder_decoders import PATCHES
-    from opsetta.exporter.huggingface.image_text import VISION_FILE, _features_method
+    from opsetta.exporter.huggingface.image_text import VISION_FILE
+    from opsetta.exporter.huggingface.images.marked_positions import POSITION_MASK
 
     from ..exporter.huggingface.task_inputs import SIZES, other_inputs
 
@@ -214,14 +215,19 @@ def _compare_tokens(model: Any, output: pathlib.Path) -> tuple[str, str]:
             arrays = {name: arrays[name][:, :_PATCHES]}
             arrays[name][..., :2] = torch.arange(1, _PATCHES + 1)[:, None]
     else:
-        images = other_inputs(opsetta.load(output / VISION_FILE), {**SIZES, "image_batch_size": 2})
-        encode = _features_method(model, "image")
-        assert encode is not None  # The model has been exported.
-        with torch.no_grad():
-            count = encode(**images).pooler_output.shape[1]
+        encoder = opsetta.load(output / VISION_FILE)
+        images = other_inputs(encoder, {**SIZES, "image_batch_size": 2})
+        [features] = encoder.run({name: tensor.numpy() for name, tensor in images.items()})
+        count = len(features) // 2
         tokens = torch.randint(3, 90, (2, count + 5), generator=seed)
+        is_image = torch.zeros_like(tokens, dtype=torch.bool)
+        is_image[:, 1 : count + 1] = True
         media = (getattr(model.config, f"{medium}_token_id", None) for medium in ("image", "video"))
-        tokens[:, 1 : count + 1] = next(token for token in media if token is not None)
+        token = next((token for token in media if token is not None), None)
+        if token is not None:
+            tokens[is_image] = token
+        elif POSITION_MASK in inspect.signature(type(model).forward).parameters:
+            images[POSITION_MASK] = is_image
         arrays = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), **images}
     expected = model.generate(**arrays, **options).numpy()
     results = generator.generate(
