@@ -120,8 +120,9 @@ _OTHER_MEDIA: Mapping[str, str] = {
 """What the names of arguments for other media than images, or than sounds, have: files do without these."""
 _LISTS_IMAGES = ("LlavaModel",)
 """Models whose features of images are a list of the rows of what their projector returns."""
+_IMAGES_OF_ONE_SIZE: Mapping[str, Axes] = {"pixel_values": {0: IMAGE_BATCH}}
 _FEATURE_ARGUMENTS: Mapping[str, Axes] = {
-    "pixel_values": {0: IMAGE_BATCH},
+    **_IMAGES_OF_ONE_SIZE,
     "pixel_mask": {0: IMAGE_BATCH},
     "high_res_pixel_values": {0: IMAGE_BATCH},
     "qformer_input_ids": {0: IMAGE_BATCH, 1: SEQUENCE},
@@ -231,7 +232,7 @@ def _masked_images_call(source: TaskModel, *, has_sizes: bool = False) -> Exampl
     """
     import torch
 
-    images = make_inputs(source, {"pixel_values": {0: IMAGE_BATCH}})["pixel_values"]
+    images = make_inputs(source, _IMAGES_OF_ONE_SIZE)["pixel_values"]
     pixels = torch.stack([images, images.flip(0), images], dim=1)
     axes = {"pixel_values": {0: BATCH, 1: tiles.IMAGES}, PIXEL_MASK: {0: BATCH, 1: tiles.IMAGES}}
     if has_sizes:
@@ -487,7 +488,12 @@ _FORMS: Mapping[str, _ImageForm] = {
         replaces_tokens=False,
     ),
     "Kosmos2ForConditionalGeneration": _ImageForm(
-        encode=marked_positions.encode_call,
+        encode=lambda source: ExampleCall(
+            marked_positions.encode_images,
+            make_inputs(source, _IMAGES_OF_ONE_SIZE),
+            other_axes=_IMAGES_OF_ONE_SIZE,
+            outputs=grids.FEATURES,
+        ),
         decode=lambda source, call: marked_positions.with_counted_positions(call),
         replaces_tokens=False,
     ),

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ..graphs import Axes, ExampleCall, Inputs, Pairs, TaskModel
-from ..tasks.example_inputs import IMAGE_BATCH, make_inputs
-from .grids import FEATURES
+from ..graphs import ExampleCall, Inputs, Pairs
 
 if TYPE_CHECKING:
     import torch
@@ -17,13 +15,7 @@ POSITION_MASK = "image_embeds_position_mask"
 """Which tokens of the prompt are places of features, `[batch, length]`."""
 
 
-def encode_call(source: TaskModel) -> ExampleCall:
-    """The call that gives the features of images of one size."""
-    axes: dict[str, Axes] = {"pixel_values": {0: IMAGE_BATCH}}
-    return ExampleCall(_encode, make_inputs(source, axes), other_axes=axes, outputs=FEATURES)
-
-
-def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
+def encode_images(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
     """The features of all images, one after the other: `[positions, width]`."""
     from transformers import Kosmos2Model
 
