@@ -43,6 +43,7 @@ from .images import (
     tiles,
 )
 from .images.decoder_inputs import (
+    DECODER_ARGUMENTS,
     EMBEDDINGS,
     LAYER_EMBEDS,
     embed_by_model,
@@ -95,24 +96,6 @@ PROMPT_IMAGES = (
 """What processors make of images, for the decoder and for transformers alone, too."""
 _VIDEO_FEATURES, _FRAMES = "get_video_features", 4
 """The method that encodes videos, and the number of frames, which is fixed for models of videos alone."""
-_DECODER_ARGUMENTS = frozenset(
-    {
-        "input_ids",
-        "inputs_embeds",
-        "attention_mask",
-        "position_ids",
-        "past_key_values",
-        "use_cache",
-        "logits_to_keep",
-        "labels",
-        "kwargs",
-        "output_attentions",
-        "output_hidden_states",
-        "output_router_logits",
-        "return_dict",
-    }
-)
-"""What a decoder reads that takes the features of images as embeddings, and as nothing else."""
 _OTHER_MEDIA: Mapping[str, str] = {
     "image": "video|audio|^input_(features|values)|^feature_attention_mask$",
     "audio": "video|image|^pixel_",
@@ -289,7 +272,7 @@ def check_parts(
         UsageError: the message names an argument that tells so.
     """
     parameters = inspect.signature(type(model).forward).parameters
-    arguments = {"self", *_DECODER_ARGUMENTS, *medium_arguments, *form_arguments}
+    arguments = {"self", *DECODER_ARGUMENTS, *medium_arguments, *form_arguments}
     unsupported = [
         name for name in parameters if name not in arguments and not re.search(_OTHER_MEDIA[medium], name)
     ]
