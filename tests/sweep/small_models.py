@@ -19,7 +19,7 @@ _SIZES: dict[int, str] = {
     32: "hidden_size d_model dim n_embd embed_dim encoder_hidden_size decoder_hidden_size embedding_size "
     "hidden_dim conv_dim d_inner model_dim word_embed_proj_dim attention_hidden_size "
     "cross_attention_hidden_size image_size projection_dim classifier_proj_size lru_width "
-    "hidden_size_per_layer_input projector_hidden_size",
+    "hidden_size_per_layer_input projector_hidden_size projection_hidden_size",
     64: "intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff n_inner ffn_hidden_size mlp_dim "
     "max_position_embeddings n_positions max_target_positions n_ctx max_seq_len seq_length dim_feedforward "
     "encoder_intermediate_size block_size mlp_hidden_size",

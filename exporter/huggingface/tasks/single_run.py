@@ -153,7 +153,7 @@ def example_calls(
                 f"models with the input {main_name} are not supported for this task: export the "
                 "model with opsetta.export"
             )
-        names = (main_name, PATCH_MASK, SHAPES, *SERIES_INPUTS)
+        names: tuple[str, ...] = (main_name, PATCH_MASK, SHAPES, *SERIES_INPUTS)
         if main_name == "input_ids":
             # The image of a page is an input beside its text.
             names = (*TEXT_INPUTS, "pixel_values") if reads_pages(parameters) else TEXT_INPUTS
