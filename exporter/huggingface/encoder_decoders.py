@@ -98,7 +98,7 @@ def image_to_text(source: TaskModel) -> list[ExampleCall]:
     if type(model).__name__ in _CAPTIONS_IMAGES:
         return _example_calls(source, make_inputs(source, {"pixel_values": {0: BATCH}}), _CAPTION_PARTS)
     is_supported = getattr(source.config, "is_encoder_decoder", False)
-    if is_supported and type(model).__name__ in _READS_IMAGES_IN_TEXTS:
+    if is_supported and _reads_images_in_texts(model):
         return _example_calls(source, _example_image_texts(source), _IMAGE_TEXT_PARTS, source_axis=SOURCE)
     if is_supported and model.main_input_name == PATCHES:
         return _example_calls(source, _example_patches(source), source_axis=SOURCE)
@@ -108,6 +108,13 @@ def image_to_text(source: TaskModel) -> list[ExampleCall]:
             f"{type(model).__name__}: export its parts with opsetta.huggingface and export_for_generation"
         )
     return _example_calls(source, make_inputs(source, {"pixel_values": {0: BATCH}}))
+
+
+def _reads_images_in_texts(model: PreTrainedModel) -> bool:
+    """Whether the encoder reads texts in which the features of images take the places of tokens."""
+    parameters = inspect.signature(type(model.get_encoder()).forward).parameters
+    has_features = hasattr(model, "get_image_features") or hasattr(model.base_model, "get_image_features")
+    return has_features and "inputs_embeds" in parameters and hasattr(model.config, "image_token_id")
 
 
 def image_question_to_text(source: TaskModel) -> list[ExampleCall]:
@@ -213,8 +220,16 @@ def _example_calls(
 
 
 def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
-    states: torch.Tensor = model.get_encoder()(**inputs).last_hidden_state
+    encoder: Any = model.get_encoder()
+    result = encoder(**inputs)
+    states: torch.Tensor = result.pooler_output if _ends_with_projector(encoder) else result.last_hidden_state
     return states
+
+
+def _ends_with_projector(encoder: torch.nn.Module) -> bool:
+    """Whether a decoder reads what the last module of an encoder of images makes of its states."""
+    reads_texts = "inputs_embeds" in inspect.signature(type(encoder).forward).parameters
+    return hasattr(encoder, "multi_modal_projector") and not reads_texts
 
 
 def _decode(
@@ -248,10 +263,12 @@ def _decode_with_past(
 def _run_decoder(
     model: PreTrainedModel, inputs: Inputs, states: torch.Tensor, cache: EncoderDecoderCache | None
 ) -> Any:
-    from transformers.modeling_outputs import BaseModelOutput
+    from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
     mask = {"attention_mask": inputs[_ENCODER_MASK]} if _ENCODER_MASK in inputs else {}
-    encoded = BaseModelOutput(last_hidden_state=states)
+    encoded: Any = BaseModelOutput(last_hidden_state=states)
+    if _ends_with_projector(model.get_encoder()):
+        encoded = BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=states)
     # The encoder of Moonshine returns the mask of its result: every so many samples become one state.
     # That of Switch Transformers returns what its routers computed, which the decoder passes on.
     encoded.attention_mask = encoded.router_logits = None
@@ -333,8 +350,6 @@ def _run_decoder_of_texts(
     return _run_decoder(decoder, inputs, states, cache)
 
 
-_READS_IMAGES_IN_TEXTS = ("Florence2ForConditionalGeneration", "Blip2ForConditionalGeneration")
-"""Models whose encoder of texts reads the features of images as embeddings."""
 _CAPTIONS_IMAGES, _ANSWERS_QUESTIONS = ("BlipForConditionalGeneration",), ("BlipForQuestionAnswering",)
 """Models whose decoder of text attends to images or to questions, which their configuration does not tell."""
 _CAPTION_PARTS = _Parts(_encode_image, _run_text_decoder)

@@ -21,6 +21,7 @@ from .images.cross_attention import MASK, STATES
 from .images.decoder_inputs import DEEPSTACK_EMBEDS, LAYER_EMBEDS
 from .images.grids import DEEPSTACK_FEATURES, GRIDS
 from .images.local_views import VIEWS, complete_views
+from .images.marked_positions import POSITION_MASK
 from .images.pooled_crops import SPLITS
 from .images.positions import continue_positions, grid_positions
 from .images.tiles import COUNTS, SIZES
@@ -31,6 +32,8 @@ PAST_PREFIX, PRESENT_PREFIX = "past_key_values.", "present."
 """The beginnings of the names of the inputs and outputs of a cache."""
 PROMPT_POSITIONS = "prompt_positions"
 """The positions of the tokens of prompts `[batch, 3, length]`, where they are not those of a text."""
+_OF_PROMPT = (*SPLITS, POSITION_MASK)
+"""What processors make of images that their file does not read."""
 _TOKEN_ENDINGS = ("_token_id", "_token_index", "_patch_id")
 """The ends of the names of the image or sound token: now, in older releases of transformers, in Molmo 2."""
 _JOINS_PROMPT = ("paligemma",)
@@ -59,9 +62,9 @@ class PromptParts:
         config = read_json(folder / CONFIG)
         medium = "audio" if self.reads_sounds else "image"
         self._features_name = f"{medium}_features"
-        self._medium_token = next(
-            (config[name] for ending in _TOKEN_ENDINGS if (name := medium + ending) in config), None
-        )
+        # Videos are images of models that have no others.
+        names = [prefix + ending for prefix in (medium, "video") for ending in _TOKEN_ENDINGS]
+        self._medium_token = next((token for name in names if (token := config.get(name)) is not None), None)
         vision_config = config.get("vision_config") or {}
         self._merge = vision_config.get("spatial_merge_size", _SPATIAL_MERGE)
         self._joins_prompt = config.get("model_type") in _JOINS_PROMPT
@@ -99,6 +102,8 @@ class PromptParts:
             return self.embed_tokens(tokens) | self._cross_attention_inputs(tokens, media)
         grids = np.asarray(media.get(GRIDS, np.zeros((0, 3))), np.int64)
         is_medium = tokens == self._medium_token
+        if POSITION_MASK in media:
+            is_medium = np.asarray(media[POSITION_MASK], bool)
         # The embedding may have no row for the image token; files of models with several know it.
         replaces_token = bool(media) and LAYER_EMBEDS not in self._decoder_inputs
         inputs = self.embed_tokens(np.where(is_medium, 0, tokens) if replaces_token else tokens)
@@ -161,7 +166,7 @@ class PromptParts:
             UsageError: the inputs are not those of the file.
         """
         declared = self._encoder.inputs
-        feed = {name: np.asarray(value) for name, value in media.items() if name not in SPLITS}
+        feed = {name: np.asarray(value) for name, value in media.items() if name not in _OF_PROMPT}
         if PIXEL_MASK in declared and "pixel_values" in feed:
             pixels = feed["pixel_values"]
             mask = feed.get(PIXEL_MASK, np.ones((*pixels.shape[:2], *pixels.shape[3:])))

@@ -298,7 +298,7 @@ def trial_run(
             buffer.zero_()  # Positions, for example, are indices.
         return run(empty, "cpu")
     # What a model raises where it needs other inputs: transformers has no exception for this.
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
         raise CaptureError(
             f"{type(model).__name__} cannot be exported: with {', '.join(inputs)} it fails: "
             f"{' '.join(str(error).split())} - choose another task, or export it with opsetta.export"

@@ -34,6 +34,7 @@ from .images import (
     grids,
     local_views,
     located_patches,
+    marked_positions,
     masked_tiles,
     naflex,
     packed_patches,
@@ -42,6 +43,7 @@ from .images import (
     tiles,
 )
 from .images.decoder_inputs import (
+    DECODER_ARGUMENTS,
     EMBEDDINGS,
     LAYER_EMBEDS,
     embed_by_model,
@@ -85,26 +87,15 @@ IMAGE_INPUTS = (
     "qformer_attention_mask",
 )
 """The inputs of the files for images, as processors make them."""
-PROMPT_IMAGES = (*IMAGE_INPUTS, cross_attention.MASK, *pooled_crops.SPLITS)
-"""What processors make of images, for the decoder and for transformers alone, too."""
-_DECODER_ARGUMENTS = frozenset(
-    {
-        "input_ids",
-        "inputs_embeds",
-        "attention_mask",
-        "position_ids",
-        "past_key_values",
-        "use_cache",
-        "logits_to_keep",
-        "labels",
-        "kwargs",
-        "output_attentions",
-        "output_hidden_states",
-        "output_router_logits",
-        "return_dict",
-    }
+PROMPT_IMAGES = (
+    *IMAGE_INPUTS,
+    cross_attention.MASK,
+    marked_positions.POSITION_MASK,
+    *pooled_crops.SPLITS,
 )
-"""What a decoder reads that takes the features of images as embeddings, and as nothing else."""
+"""What processors make of images, for the decoder and for transformers alone, too."""
+_VIDEO_FEATURES, _FRAMES = "get_video_features", 4
+"""The method that encodes videos, and the number of frames, which is fixed for models of videos alone."""
 _OTHER_MEDIA: Mapping[str, str] = {
     "image": "video|audio|^input_(features|values)|^feature_attention_mask$",
     "audio": "video|image|^pixel_",
@@ -112,8 +103,9 @@ _OTHER_MEDIA: Mapping[str, str] = {
 """What the names of arguments for other media than images, or than sounds, have: files do without these."""
 _LISTS_IMAGES = ("LlavaModel",)
 """Models whose features of images are a list of the rows of what their projector returns."""
+_IMAGES_OF_ONE_SIZE: Mapping[str, Axes] = {"pixel_values": {0: IMAGE_BATCH}}
 _FEATURE_ARGUMENTS: Mapping[str, Axes] = {
-    "pixel_values": {0: IMAGE_BATCH},
+    **_IMAGES_OF_ONE_SIZE,
     "pixel_mask": {0: IMAGE_BATCH},
     "high_res_pixel_values": {0: IMAGE_BATCH},
     "qformer_input_ids": {0: IMAGE_BATCH, 1: SEQUENCE},
@@ -182,20 +174,22 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
 
 
 def embeddings_decoder_call(source: TaskModel) -> ExampleCall:
-    """The call of the decoder, which BLIP-2 has as a model of its own."""
+    """The call of the decoder, which BLIP-2 and Kosmos 2 have as a model of their own."""
     model = source.model
-    if "past_key_values" in inspect.signature(type(model).forward).parameters:
+    parameters = inspect.signature(type(model).forward).parameters
+    if "past_key_values" in parameters and marked_positions.POSITION_MASK not in parameters:
         call = decoder_call(source, reads_embeddings=True)
         return with_layer_embeddings(source, call) if _has_layer_embeddings(source) else call
-    decoder: Any = getattr(model, "language_model", None)
-    if decoder is None:
+    name = next((name for name in ("language_model", "text_model") if hasattr(model, name)), None)
+    if name is None:
         raise refuse_model(model, "it has no language_model")
+    decoder: Any = getattr(model, name)
     call = decoder_call(
         dataclasses.replace(source, model=decoder, config=decoder.config), reads_embeddings=True
     )
     return dataclasses.replace(
         call,
-        call=lambda model, inputs, past: call.call(getattr(model, "language_model"), inputs, past),  # noqa: B009
+        call=lambda model, inputs, past: call.call(getattr(model, name), inputs, past),
     )
 
 
@@ -206,6 +200,8 @@ def _images_call(source: TaskModel) -> ExampleCall:
     parameters = inspect.signature(encode).parameters
     axes = {name: axes for name, axes in _FEATURE_ARGUMENTS.items() if name in parameters}
     images = make_inputs(source, axes)
+    if encode.__name__ == _VIDEO_FEATURES:
+        images["pixel_values"] = images["pixel_values"][:, None].repeat(1, _FRAMES, 1, 1, 1)
     one_image = {name: image[:1] for name, image in images.items()}
     return ExampleCall(encode_media, images, fixed_inputs=one_image, other_axes=axes, outputs=grids.FEATURES)
 
@@ -219,7 +215,7 @@ def _masked_images_call(source: TaskModel, *, has_sizes: bool = False) -> Exampl
     """
     import torch
 
-    images = make_inputs(source, {"pixel_values": {0: IMAGE_BATCH}})["pixel_values"]
+    images = make_inputs(source, _IMAGES_OF_ONE_SIZE)["pixel_values"]
     pixels = torch.stack([images, images.flip(0), images], dim=1)
     axes = {"pixel_values": {0: BATCH, 1: tiles.IMAGES}, PIXEL_MASK: {0: BATCH, 1: tiles.IMAGES}}
     if has_sizes:
@@ -276,7 +272,7 @@ def check_parts(
         UsageError: the message names an argument that tells so.
     """
     parameters = inspect.signature(type(model).forward).parameters
-    arguments = {"self", *_DECODER_ARGUMENTS, *medium_arguments, *form_arguments}
+    arguments = {"self", *DECODER_ARGUMENTS, *medium_arguments, *form_arguments}
     unsupported = [
         name for name in parameters if name not in arguments and not re.search(_OTHER_MEDIA[medium], name)
     ]
@@ -374,15 +370,22 @@ def encode_media(
         result = encode(**inputs)
     # Releases before 5 return the features themselves.
     features = getattr(result, "pooler_output", result)
+    if features is None:
+        # Llama 4 projects the states of its encoder outside of this method.
+        features = model.get_submodule("multi_modal_projector")(result.last_hidden_state)
     items = features if isinstance(features, (list, tuple)) else [features]
     return torch.cat([item.reshape(-1, item.shape[-1]) for item in items])
 
 
 def _features_method(model: PreTrainedModel, medium: str) -> Callable[..., Any] | None:
-    """The method that encodes images or sounds, which some classes have only without their head."""
-    name = f"get_{medium}_features"
-    method: Callable[..., Any] | None = getattr(model, name, None)
-    return method or getattr(getattr(model, "model", None), name, None)
+    """The method that encodes images or sounds, which some classes have only without their head.
+
+    Models of videos alone, such as InstructBLIP-Video, read them as images.
+    """
+    names = [f"get_{medium}_features", *([_VIDEO_FEATURES] if medium == "image" else [])]
+    owners = (model, getattr(model, "model", None))
+    methods = (getattr(owner, name, None) for name in names for owner in owners)
+    return next((method for method in methods if method is not None), None)
 
 
 def _encode_masked_images(
@@ -467,8 +470,19 @@ _FORMS: Mapping[str, _ImageForm] = {
         decode=cross_attention.with_cross_attention,
         replaces_tokens=False,
     ),
+    "Kosmos2ForConditionalGeneration": _ImageForm(
+        encode=lambda source: ExampleCall(
+            marked_positions.encode_images,
+            make_inputs(source, _IMAGES_OF_ONE_SIZE),
+            other_axes=_IMAGES_OF_ONE_SIZE,
+            outputs=grids.FEATURES,
+        ),
+        decode=lambda source, call: marked_positions.with_counted_positions(call),
+        replaces_tokens=False,
+    ),
     # These generate with their language model.
     "Blip2ForConditionalGeneration": _ImageForm(("decoder_input_ids", "decoder_attention_mask")),
     "InstructBlipForConditionalGeneration": _ImageForm(("decoder_input_ids", "decoder_attention_mask")),
+    "InstructBlipVideoForConditionalGeneration": _ImageForm(("decoder_input_ids", "decoder_attention_mask")),
 }
 """By the class of the model without its head, or of a part of it."""

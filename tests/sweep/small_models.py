@@ -19,7 +19,7 @@ _SIZES: dict[int, str] = {
     32: "hidden_size d_model dim n_embd embed_dim encoder_hidden_size decoder_hidden_size embedding_size "
     "hidden_dim conv_dim d_inner model_dim word_embed_proj_dim attention_hidden_size "
     "cross_attention_hidden_size image_size projection_dim classifier_proj_size lru_width "
-    "hidden_size_per_layer_input projector_hidden_size",
+    "hidden_size_per_layer_input projector_hidden_size projection_hidden_size",
     64: "intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff n_inner ffn_hidden_size mlp_dim "
     "max_position_embeddings n_positions max_target_positions n_ctx max_seq_len seq_length dim_feedforward "
     "encoder_intermediate_size block_size mlp_hidden_size",
@@ -30,7 +30,7 @@ _SIZES: dict[int, str] = {
     "top_k_experts index_topk_layers n_group topk_group n_shared_experts",
     4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
     "encoder_num_attention_heads decoder_num_attention_heads num_experts num_local_experts n_routed_experts "
-    "moe_num_experts conv_kernel_size_small num_queries mm_tokens_per_image frames_per_clip",
+    "moe_num_experts conv_kernel_size_small num_queries num_query_tokens mm_tokens_per_image frames_per_clip",
     8: "head_dim attention_head_size qk_nope_head_dim qk_rope_head_dim v_head_dim d_kv patch_size "
     "kv_lora_rank rotary_dim sliding_window mamba_d_state state_size ssm_state_size linear_key_head_dim "
     "linear_value_head_dim attention_window",
@@ -43,6 +43,7 @@ _COUNTS = {
     *_DEPTHS,
     *_SIZES[99].split(),
     "num_queries",
+    "num_query_tokens",
     "mm_tokens_per_image",
     "frames_per_clip",
     *(name for name in _SMALL if re.search("expert|moe_top|_group$", name) and not name.endswith("_size")),
@@ -50,6 +51,10 @@ _COUNTS = {
 """Settings that have one small value whatever the widths are."""
 _REQUIRED: dict[str, Any] = {
     "mlp_layer_types": ["dense", "sparse"],
+    "attn_layer_indices": [1],
+    "class_order": [0, 1],
+    "class_thresholds": [0.5, 0.4],
+    "projector_scale_factors": [2.0, 1.0],
     "vocabulary_map": {
         "<image>": 98,
         "<|extra_200|>": 97,
@@ -57,7 +62,7 @@ _REQUIRED: dict[str, Any] = {
         **{f"IMGIMG{letter}Z": 80 + index for index, letter in enumerate("ABCDEFGH")},
     },
 }
-"""Settings without which some classes build no model, although their default is None."""
+"""Settings without which some classes build no model, although they have none by default."""
 _LAYER_NUMBERS = (
     "vision_feature_layer",
     "global_attn_indexes",
@@ -81,7 +86,7 @@ _NO_WIDTHS = (
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 _VISION_START = 5
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
-_OTHER_MEDIA_TOKENS = ("video_token_id", "audio_token_id")
+_OTHER_MEDIA_TOKENS = ("video_token_id", "audio_token_id", "video_token_index")
 SEEDS = 4
 """The random weights that are tried until no values tie that the model chooses the greatest from."""
 LARGEST = 30_000_000
@@ -149,9 +154,11 @@ def _config(model_type: str, divisor: int | None, fill: bool) -> transformers.Pr
         for name in _IMAGE_TOKENS:
             if hasattr(config, name):
                 setattr(config, name, _SMALL["vocab_size"] - 1)
+        reads_images = any(getattr(config, name, None) is not None for name in _IMAGE_TOKENS)
         for index, name in enumerate(_OTHER_MEDIA_TOKENS):
-            # Models may embed them before they replace them.
-            if (getattr(config, name, None) or 0) >= _SMALL["vocab_size"]:
+            # Models may embed them before they replace them. Models of videos alone always have one.
+            is_missing = hasattr(config, name) and getattr(config, name) is None and not reads_images
+            if is_missing or (getattr(config, name, None) or 0) >= _SMALL["vocab_size"]:
                 setattr(config, name, _SMALL["vocab_size"] - 2 - index)
         for part in (config, config.get_text_config(decoder=True)):
             if "mrope_section" in getattr(part, "ignore_keys_at_rope_validation", ()):
@@ -209,7 +216,7 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
             settings[name] = size
         elif value is None and fill and name in (_SMALL if divisor is None else _COUNTS):
             settings[name] = _SMALL[name]
-        elif value is None and fill and name in _REQUIRED:
+        elif value in (None, (), []) and fill and name in _REQUIRED:
             settings[name] = _REQUIRED[name]
     if fill and values.get("num_key_value_heads") == values.get("num_attention_heads", 0):
         settings["num_key_value_heads"] = settings.get("num_attention_heads", values["num_attention_heads"])
@@ -228,6 +235,16 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
     if "downsample_channels" in values and divisor is None:
         # They end with the width of the next encoder.
         settings["downsample_channels"] = [_SMALL["hidden_size"]] * len(values["downsample_channels"])
+    if "width_coefficient" in values and divisor is not None:
+        # It multiplies all widths, also those that have no setting.
+        settings["width_coefficient"] = values["width_coefficient"] / divisor
+        for name in ("in_channels", "out_channels"):
+            settings.pop(name, None)
+    if "projector_input_dim" in values and divisor is None:
+        # Blocks of patches are joined in front of the projector.
+        width = settings["hidden_size"]
+        settings["intermediate_size"] = int(width / values["pixel_shuffle_ratio"] ** 2)
+        settings |= dict.fromkeys(("projector_input_dim", "projector_output_dim", "vision_output_dim"), width)
     if "insert_layer_id" in values:
         settings["insert_layer_id"] = 0
     if "cross_attention_layers" in values:

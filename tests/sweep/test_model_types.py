@@ -57,6 +57,13 @@ def test_classes_without_an_output_of_the_task_have_no_task():
     )
 
 
+def test_models_that_generate_sounds_have_no_task_of_texts():
+    with torch.device("meta"):
+        model = transformers.DiaForConditionalGeneration(small_models.small_config("dia"))
+    missing = model_types._missing_of_task("automatic-speech-recognition", model)
+    assert missing == "DiaForConditionalGeneration generates audio, not text"
+
+
 def test_models_that_generate_nothing_have_no_task_of_generation():
     policy = transformers.PI0ForConditionalGeneration(small_models.small_config("pi0"))
     missing = model_types._missing_of_task("image-text-to-text", policy)

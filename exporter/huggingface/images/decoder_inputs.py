@@ -20,6 +20,24 @@ DEEPSTACK_EMBEDS, LAYER_EMBEDS = "deepstack_embeds", "per_layer_inputs"
 EMBEDDINGS = ("inputs_embeds", LAYER_EMBEDS)
 """The outputs of the file of embeddings: those of tokens, and those for the layers of the decoder."""
 TYPES = "token_type_ids"
+DECODER_ARGUMENTS = frozenset(
+    {
+        "input_ids",
+        "inputs_embeds",
+        "attention_mask",
+        "position_ids",
+        "past_key_values",
+        "use_cache",
+        "logits_to_keep",
+        "labels",
+        "kwargs",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "return_dict",
+    }
+)
+"""What a decoder reads that takes the features of images as embeddings, and as nothing else."""
 
 
 def with_grid_positions(source: TaskModel, call: ExampleCall) -> ExampleCall:

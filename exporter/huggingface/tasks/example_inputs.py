@@ -25,7 +25,7 @@ from ..timm_models import timm_image_shape
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PretrainedConfig
+    from transformers import PretrainedConfig, PreTrainedModel
 
 CHOICES, TEXT_BATCH = "num_choices", "text_batch_size"
 IMAGE_BATCH, AUDIO_BATCH = "image_batch_size", "audio_batch_size"
@@ -49,6 +49,10 @@ _FRAMES = 24
 _CHARACTERS = 128
 _MISSING_VALUES, _FREQUENCY = "past_values_padding", "freq"
 SERIES_INPUTS = ("past_values", _MISSING_VALUES, _FREQUENCY)
+MARKUP_INPUTS = ("xpath_tags_seq", "xpath_subs_seq")
+"""The path to each token in the tree of a page of markup: tags, and their numbers among equal ones."""
+LANGUAGES = "lang_ids"
+"""The language of each text, for models with adapters of languages."""
 _FRAME_COUNTS = ("num_frames", "frames_per_clip")
 """The names of the number of frames of a video in configurations."""
 
@@ -98,7 +102,27 @@ def _tokens(source: TaskModel, axes: Axes) -> torch.Tensor:
     config = source.config.get_text_config(decoder=True)
     # CANINE reads characters, and has as many embeddings as buckets.
     size = _CHARACTERS if hasattr(config, "num_hash_buckets") else config.vocab_size
-    return torch.remainder(torch.arange(math.prod(shape)).reshape(shape) * 7 + 3, size)
+    tokens = torch.remainder(torch.arange(math.prod(shape)).reshape(shape) * 7 + 3, size)
+    return with_separators(source.model, tokens)
+
+
+def with_separators(model: PreTrainedModel, tokens: torch.Tensor) -> torch.Tensor:
+    """Texts of a question, two separators, a page and a separator, if the model counts separators.
+
+    Encoders with tokens that attend to the whole text choose those of the question, such as Longformer.
+
+    Args:
+        model: to read the texts.
+        tokens: `[…, length]`, of which some become separators; texts of fewer than four stay as they are.
+    """
+    if "global_attention_mask" not in inspect.signature(type(model).forward).parameters:
+        return tokens
+    separator = getattr(model.config, "sep_token_id", None)
+    if separator is None or model.config.is_encoder_decoder or tokens.shape[-1] < 4:
+        return tokens
+    separated = tokens.masked_fill(tokens == separator, separator + 1)
+    separated[..., [1, 2, -1]] = separator
+    return separated
 
 
 def _mask(source: TaskModel, axes: Axes) -> torch.Tensor:
@@ -133,6 +157,24 @@ def _boxes(source: TaskModel, axes: Axes) -> torch.Tensor:
     shape = _shape(axes)
     corners = torch.arange(2 * math.prod(shape)).reshape(*shape, 2)
     return torch.cat([corners, corners + torch.tensor([5, 3])], dim=-1)
+
+
+def _markup_path(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """A number for each level of the tree above each token."""
+    import torch
+
+    shape = (*_shape(axes), source.config.max_depth)
+    return torch.remainder(torch.arange(math.prod(shape)).reshape(shape), 5)
+
+
+def _languages(source: TaskModel, axes: Axes) -> torch.Tensor | None:
+    """The language of each text, unless the configuration names that of all."""
+    import torch
+
+    if getattr(source.config, "default_language", None) is not None:
+        return None
+    shape = _shape(axes)
+    return torch.remainder(torch.arange(math.prod(shape)).reshape(shape), len(source.config.languages))
 
 
 def image_size(source: TaskModel) -> tuple[int, int]:
@@ -231,7 +273,14 @@ def _sound(source: TaskModel, axes: Axes) -> torch.Tensor:
     else:
         strides = getattr(config, "conv_stride", None)
         shape = (_FRAMES * (math.prod(strides) if strides else _DEFAULT_STRIDE),)
+        if has_sound_channels(config):
+            shape = (1, *shape)
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
+
+
+def has_sound_channels(config: PretrainedConfig) -> bool:
+    """Whether samples have an axis of channels in front of them, as for encoders that begin with a codec."""
+    return hasattr(config, "dac_config")
 
 
 def _feature_extractor(source: TaskModel) -> dict[str, Any]:
@@ -352,6 +401,8 @@ _MAKERS: dict[str, MakeInput] = {
     "attention_mask": _mask,
     "token_type_ids": _token_types,
     "bbox": _boxes,
+    **dict.fromkeys(MARKUP_INPUTS, _markup_path),
+    LANGUAGES: _languages,
     "pixel_values": _image,
     "pixel_mask": _pixel_mask,
     naflex.PATCH_MASK: _patches(naflex.PATCH_MASK),

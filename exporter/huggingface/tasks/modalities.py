@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ....registration import UsageError
@@ -35,7 +35,7 @@ def check_reads_text(
     model: PreTrainedModel,
     task: str,
     *,
-    takes_boxes: bool,
+    takes_pages: bool,
     generates: bool = False,
     output_of_text: str | None = None,
 ) -> None:
@@ -47,7 +47,7 @@ def check_reads_text(
     Args:
         model: to check.
         task: the name of the task.
-        takes_boxes: whether the task has an input for the position of each token on a page.
+        takes_pages: whether the task has inputs for the position of each token on a page or in its markup.
         generates: whether the task continues texts with a cache, which has images in front of texts in models
             whose images replace no tokens, such as GIT.
         output_of_text: that models return for texts without any image or sound, if the task is for them, too.
@@ -82,11 +82,21 @@ def check_reads_text(
         )
         return
     modalities = (modalities | output_modalities) - {"text"}
-    if modalities and not (takes_boxes and modalities == {"layout"}):
+    is_page = modalities == {"markup"} or (modalities <= {"layout", "image"} and reads_pages(parameters))
+    if modalities and not (takes_pages and is_page):
         raise UsageError(
             f"{type(model).__name__} is a model of {', '.join([*sorted(modalities), 'text'])}, which {task} "
             "does not support: export it with opsetta.export, or its text model by itself"
         )
+
+
+def reads_pages(parameters: Collection[str]) -> bool:
+    """Whether a forward takes the position of each token on a page; then images are those of pages.
+
+    Args:
+        parameters: the names of the parameters of the forward.
+    """
+    return "bbox" in parameters
 
 
 def returns(model: PreTrainedModel, output: str) -> bool:
@@ -99,14 +109,16 @@ def returns(model: PreTrainedModel, output: str) -> bool:
 def main_input(model: PreTrainedModel, part: PreTrainedModel) -> str:
     """The name of the main input of a part of a model, or of the model itself.
 
-    Encoders of images inherit the name "input_ids", although their `forward` has no such parameter.
+    Encoders of images inherit the name "input_ids", although their `forward` has no such parameter, and
+    encoders of texts "pixel_values" from models of both.
     """
     parameters = list(inspect.signature(type(part).forward).parameters.values())[1:]
     main: str | Sequence[str] = model.main_input_name
     name = main if isinstance(main, str) else main[0]
+    names = [item.name for item in parameters]
     required = [
         item.name
         for item in parameters
         if item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD
     ]
-    return required[0] if required and name not in [item.name for item in parameters] else name
+    return name if name in names or not names else [*required, *names][0]

@@ -58,7 +58,7 @@ class Task:
                 # The features of an encoder-decoder are those of its encoder.
                 source.model if self.encoder_class is None else part_with_features(source.model),
                 self.name,
-                takes_boxes="bbox" in self.files[0].inputs,
+                takes_pages="bbox" in self.files[0].inputs,
                 generates=self.needs_text,
                 output_of_text=self.files[0].outputs[0] if self.takes_text_alone else None,
             )

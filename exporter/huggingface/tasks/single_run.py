@@ -13,25 +13,28 @@ from ..images import grids
 from ..images.naflex import PATCH_MASK, SHAPES, positions_in_graph
 from ..timm_models import has_fixed_images
 from .example_inputs import (
+    LANGUAGES,
+    MARKUP_INPUTS,
     SERIES_INPUTS,
     SOUND_INPUTS,
     SOUND_MASK,
     MakeInput,
     has_bins_first,
     has_dynamic_frames,
+    has_sound_channels,
     make_inputs,
     masks_sounds,
     sound_mask,
     vision_config,
 )
-from .modalities import main_input, returns
+from .modalities import main_input, reads_pages, returns
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
 _MASK = "attention_mask"
-TEXT_INPUTS = ("input_ids", _MASK, "token_type_ids", "bbox")
+TEXT_INPUTS = ("input_ids", _MASK, "token_type_ids", "bbox", *MARKUP_INPUTS, LANGUAGES)
 
 
 def features(
@@ -56,9 +59,11 @@ def features(
     ]
     if required[2:] in ([grids.GRID], [grids.GRID, grids.ENCODER_MERGES], [grids.GRIDS]):
         return [grids.features_call(source)]
+    # Detectors by texts compute their states from both.
+    combines = {"input_ids", "pixel_values"} <= {*required}
     alternatives = tuple(output for output in outputs[1:] if returns(part, output))
     returned = alternatives if alternatives and not returns(part, outputs[0]) else outputs[:1]
-    return example_calls(source, inputs, returned, part_of=part_with_features)
+    return example_calls(source, inputs, returned, combines=combines, part_of=part_with_features)
 
 
 def part_with_features(model: PreTrainedModel) -> PreTrainedModel:
@@ -148,7 +153,10 @@ def example_calls(
                 f"models with the input {main_name} are not supported for this task: export the "
                 "model with opsetta.export"
             )
-        names = TEXT_INPUTS if main_name == "input_ids" else (main_name, PATCH_MASK, SHAPES, *SERIES_INPUTS)
+        names: tuple[str, ...] = (main_name, PATCH_MASK, SHAPES, *SERIES_INPUTS)
+        if main_name == "input_ids":
+            # The image of a page is an input beside its text.
+            names = (*TEXT_INPUTS, "pixel_values") if reads_pages(parameters) else TEXT_INPUTS
         taken_inputs = {name: axes for name, axes in taken_inputs.items() if name in names}
     examples = make_inputs(source, taken_inputs, replacements)
     other_axes: dict[str, Axes] = {}
@@ -157,6 +165,9 @@ def example_calls(
     if "input_features" in examples and has_dynamic_frames(source.config):
         batch, frames = inputs["input_features"].values()
         other_axes["input_features"] = {0: batch, 2: frames}
+    if "input_values" in examples and has_sound_channels(source.config):
+        batch, samples = inputs["input_values"].values()
+        other_axes["input_values"] = {0: batch, 2: samples}
     sound = next((name for name in SOUND_INPUTS if name in examples), None)
     # The processors of models with a mask of another name always make it.
     mask = SOUND_MASK if SOUND_MASK in parameters and SOUND_MASK in inputs else _MASK

@@ -6,51 +6,41 @@ import functools
 from collections.abc import Mapping
 
 from .. import audio_text, decoders, encoder_decoders, image_text
-from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
+from ..graphs import BATCH, DECODER_FILES, SEQUENCE, SOURCE, Axes, GraphFile
 from ..images import cross_attention
 from ..images.decoder_inputs import DEEPSTACK_EMBEDS, EMBEDDINGS, LAYER_EMBEDS
-from ..images.grids import DEEPSTACK_FEATURES, ENCODER_MERGES, GRID, GRIDS, IMAGES, PATCHES
-from ..images.naflex import PATCH_MASK, SHAPES
+from ..images.grids import DEEPSTACK_FEATURES
 from . import sentences, single_run
 from .example_inputs import (
     AUDIO_BATCH,
-    CHOICES,
     HEIGHT,
     IMAGE_BATCH,
     POINTS,
     SAMPLES,
-    SERIES_INPUTS,
-    SOUND_INPUTS,
-    SOUND_MASK,
-    TEXT_BATCH,
     WIDTH,
     MakeInput,
     image_pair,
 )
 from .image_questions import image_questions
+from .input_axes import (
+    FEATURES,
+    IMAGE,
+    IMAGE_OR_PATCHES,
+    KEYS,
+    PAGE,
+    PROMPT,
+    QUESTION,
+    SOUND,
+    STEPS,
+    TEXT,
+    TEXTS_AND_IMAGES,
+    TEXTS_OF_CHOICES,
+    TOKENS,
+    VIDEO,
+)
 from .record import Task
 
-_TOKENS = {0: BATCH, 1: SEQUENCE}
-_TEXT = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), _TOKENS)
-_PAGE = {**_TEXT, "bbox": _TOKENS}
-_CHOICES = {name: {0: BATCH, 1: CHOICES, 2: SEQUENCE} for name in _TEXT}
-_IMAGE = {"pixel_values": {0: BATCH, 2: HEIGHT, 3: WIDTH}}
-# SigLIP 2 reads patches.
-_IMAGE_OR_PATCHES = {**_IMAGE, PATCH_MASK: {0: BATCH, 1: PATCHES}, SHAPES: {0: BATCH}}
-# The number of frames is that of the configuration, and so is their size.
-_VIDEO = {"pixel_values": {0: BATCH}, "pixel_values_videos": {0: BATCH}}
-_SOUND = {name: {0: BATCH, 1: SAMPLES} for name in (*SOUND_INPUTS, "attention_mask")}
-_TEXTS_AND_IMAGES = {
-    "input_ids": {0: TEXT_BATCH, 1: SEQUENCE},
-    "pixel_values": {0: IMAGE_BATCH},
-    PATCH_MASK: {0: IMAGE_BATCH, 1: PATCHES},
-    SHAPES: {0: IMAGE_BATCH},
-    "pixel_values_videos": {0: IMAGE_BATCH},
-    "attention_mask": {0: TEXT_BATCH, 1: SEQUENCE},
-}
-_QUESTION = {**_TEXT, **_IMAGE, "pixel_mask": {0: BATCH, 1: HEIGHT, 2: WIDTH}}
 _OPTIONAL_AXES = frozenset({HEIGHT, WIDTH, SAMPLES})
-_PAST = {0: BATCH, 2: PAST}
 _SELF_CACHE = ("present.{layer}.decoder.key", "present.{layer}.decoder.value")
 _CROSS_CACHE = ("present.{layer}.encoder.key", "present.{layer}.encoder.value")
 _DECODER_OUTPUTS = ("logits", *_SELF_CACHE, *_CROSS_CACHE)
@@ -68,8 +58,8 @@ def _encoder_decoder_files(
         encoded: the dynamic axes of the encoder's result, and of its mask in the decoders.
         cross_cache: the dynamic axes of the keys and values of cross-attention.
     """
-    tokens, mask = _TOKENS, {"encoder_attention_mask": encoded}
-    past = {"past_key_values.{layer}.decoder.key": _PAST, "past_key_values.{layer}.decoder.value": _PAST}
+    tokens, mask = TOKENS, {"encoder_attention_mask": encoded}
+    past = {"past_key_values.{layer}.decoder.key": KEYS, "past_key_values.{layer}.decoder.value": KEYS}
     past |= dict.fromkeys(encoder_decoders.CROSS_PAST, cross_cache)
     return (
         GraphFile("encoder_model.onnx", encoder_inputs, ("last_hidden_state",)),
@@ -132,16 +122,6 @@ def _single(
     )
 
 
-_FEATURES = {
-    **_PAGE,
-    **_IMAGE_OR_PATCHES,
-    **{name: _SOUND[name] for name in SOUND_INPUTS},
-    SOUND_MASK: _SOUND["input_features"],
-    **{name: {0: BATCH} for name in SERIES_INPUTS},
-    # Patches of images in grids, and of encoders of such images by themselves.
-    "hidden_states": {0: PATCHES},
-    **{name: {0: IMAGES} for name in (GRID, GRIDS, ENCODER_MERGES)},
-}
 _STATES = (
     "last_hidden_state",
     "pooler_output",
@@ -151,18 +131,6 @@ _STATES = (
 )
 """The first one, or those that models without it have."""
 _EMBEDDINGS = ("token_embeddings", "sentence_embedding")
-_STEPS = dict.fromkeys(
-    ("states", "actions", "rewards", "returns_to_go", "timesteps", "attention_mask"), _TOKENS
-)
-_PROMPT = {
-    "attention_mask": {0: BATCH, 1: TOTAL},
-    "position_ids": _TOKENS,
-    "cache_position": {0: SEQUENCE},
-    "past_key_values.{layer}.key": _PAST,
-    "past_key_values.{layer}.value": _PAST,
-    "past_key_values.{layer}.conv_state": {0: BATCH},
-    "past_key_values.{layer}.recurrent_state": {0: BATCH},
-}
 _GENERATED = (
     "logits",
     "present.{layer}.key",
@@ -170,19 +138,19 @@ _GENERATED = (
     "present.{layer}.conv_state",
     "present.{layer}.recurrent_state",
 )
-_EMBEDDING = GraphFile(image_text.EMBEDDING_FILE, {"input_ids": _TOKENS}, EMBEDDINGS)
+_EMBEDDING = GraphFile(image_text.EMBEDDING_FILE, {"input_ids": TOKENS}, EMBEDDINGS)
 _DECODER_OF_EMBEDDINGS = GraphFile(
     image_text.DECODER_FILE,
     {
-        "inputs_embeds": _TOKENS,
+        "inputs_embeds": TOKENS,
         # In the order in which decoders have their inputs.
-        **{name: _PROMPT[name] for name in ("attention_mask", "position_ids")},
-        LAYER_EMBEDS: _TOKENS,
-        "token_type_ids": _PROMPT["attention_mask"],
+        **{name: PROMPT[name] for name in ("attention_mask", "position_ids")},
+        LAYER_EMBEDS: TOKENS,
+        "token_type_ids": PROMPT["attention_mask"],
         DEEPSTACK_EMBEDS: {0: BATCH, 2: SEQUENCE},
         cross_attention.MASK: {0: BATCH, 1: SEQUENCE},
         cross_attention.STATES: {0: BATCH},
-        **_PROMPT,
+        **PROMPT,
     },
     _GENERATED,
 )
@@ -236,7 +204,7 @@ _TASKS = (
         "AutoModelForCausalLM",
         "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
         decoders.text_generation,
-        (GraphFile("model.onnx", {"input_ids": _TOKENS, **_PROMPT}, _GENERATED),),
+        (GraphFile("model.onnx", {"input_ids": TOKENS, **PROMPT}, _GENERATED),),
         needs_text=True,
         takes_text_alone=True,
         sentence_transformers_name="text-generation",
@@ -265,7 +233,7 @@ _TASKS = (
         ),
         needs_text=True,
     ),
-    _single("automatic-speech-recognition", "CTC", "CTC", _SOUND, ("logits",)),
+    _single("automatic-speech-recognition", "CTC", "CTC", SOUND, ("logits",)),
     Task(
         "image-to-text",
         "AutoModelForImageTextToText",
@@ -306,8 +274,8 @@ _TASKS = (
         "visual-question-answering",
         "AutoModelForVisualQuestionAnswering",
         "MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING_NAMES",
-        functools.partial(image_questions, inputs=_QUESTION),
-        (GraphFile("model.onnx", _QUESTION, ("logits",), _OPTIONAL_AXES),),
+        functools.partial(image_questions, inputs=QUESTION),
+        (GraphFile("model.onnx", QUESTION, ("logits",), _OPTIONAL_AXES),),
         combines=True,
         model_type="vilt",
     ),
@@ -315,51 +283,51 @@ _TASKS = (
         "text-classification",
         "AutoModelForSequenceClassification",
         "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
-        functools.partial(single_run.text_classes, inputs=_PAGE),
-        (GraphFile("model.onnx", _PAGE, ("logits",), _OPTIONAL_AXES),),
+        functools.partial(single_run.text_classes, inputs=PAGE),
+        (GraphFile("model.onnx", PAGE, ("logits",), _OPTIONAL_AXES),),
         sentence_transformers_name="sequence-classification",
         takes_text_alone=True,
     ),
-    _single("token-classification", "TokenClassification", "TOKEN_CLASSIFICATION", _PAGE, ("logits",)),
+    _single("token-classification", "TokenClassification", "TOKEN_CLASSIFICATION", PAGE, ("logits",)),
     _single(
         "document-question-answering",
         "DocumentQuestionAnswering",
         "DOCUMENT_QUESTION_ANSWERING",
-        {**_PAGE, "pixel_values": {0: BATCH}},
+        PAGE,
         ("start_logits", "end_logits"),
         combines=True,
     ),
     _single(
-        "question-answering", "QuestionAnswering", "QUESTION_ANSWERING", _PAGE, ("start_logits", "end_logits")
+        "question-answering", "QuestionAnswering", "QUESTION_ANSWERING", PAGE, ("start_logits", "end_logits")
     ),
     _single(
-        "next-sentence-prediction", "NextSentencePrediction", "NEXT_SENTENCE_PREDICTION", _TEXT, ("logits",)
+        "next-sentence-prediction", "NextSentencePrediction", "NEXT_SENTENCE_PREDICTION", TEXT, ("logits",)
     ),
-    _single("multiple-choice", "MultipleChoice", "MULTIPLE_CHOICE", _CHOICES, ("logits",)),
-    _single("fill-mask", "MaskedLM", "MASKED_LM", _PAGE, ("logits",), sentence_transformers_name="fill-mask"),
+    _single("multiple-choice", "MultipleChoice", "MULTIPLE_CHOICE", TEXTS_OF_CHOICES, ("logits",)),
+    _single("fill-mask", "MaskedLM", "MASKED_LM", PAGE, ("logits",), sentence_transformers_name="fill-mask"),
     _single(
-        "image-classification", "ImageClassification", "IMAGE_CLASSIFICATION", _IMAGE_OR_PATCHES, ("logits",)
+        "image-classification", "ImageClassification", "IMAGE_CLASSIFICATION", IMAGE_OR_PATCHES, ("logits",)
     ),
-    _single("object-detection", "ObjectDetection", "OBJECT_DETECTION", _IMAGE, _BOXES),
-    _single("semantic-segmentation", "SemanticSegmentation", "SEMANTIC_SEGMENTATION", _IMAGE, ("logits",)),
-    _single("image-segmentation", "ImageSegmentation", "IMAGE_SEGMENTATION", _IMAGE, (*_BOXES, "pred_masks")),
+    _single("object-detection", "ObjectDetection", "OBJECT_DETECTION", IMAGE, _BOXES),
+    _single("semantic-segmentation", "SemanticSegmentation", "SEMANTIC_SEGMENTATION", IMAGE, ("logits",)),
+    _single("image-segmentation", "ImageSegmentation", "IMAGE_SEGMENTATION", IMAGE, (*_BOXES, "pred_masks")),
     _single(
         "image-segmentation",
         "UniversalSegmentation",
         "UNIVERSAL_SEGMENTATION",
-        _IMAGE,
+        IMAGE,
         ("class_queries_logits", "masks_queries_logits"),
     ),
-    _single("image-segmentation", "SemanticSegmentation", "SEMANTIC_SEGMENTATION", _IMAGE, ("logits",)),
-    _single("depth-estimation", "DepthEstimation", "DEPTH_ESTIMATION", _IMAGE, ("predicted_depth",)),
-    _single("masked-im", "MaskedImageModeling", "MASKED_IMAGE_MODELING", _IMAGE, ("reconstruction",)),
-    _single("image-to-image", "ImageToImage", "IMAGE_TO_IMAGE", _IMAGE, ("reconstruction",)),
-    _single("keypoint-detection", "PoseEstimation", "POSE_ESTIMATION", _IMAGE, ("heatmaps",)),
+    _single("image-segmentation", "SemanticSegmentation", "SEMANTIC_SEGMENTATION", IMAGE, ("logits",)),
+    _single("depth-estimation", "DepthEstimation", "DEPTH_ESTIMATION", IMAGE, ("predicted_depth",)),
+    _single("masked-im", "MaskedImageModeling", "MASKED_IMAGE_MODELING", IMAGE, ("reconstruction",)),
+    _single("image-to-image", "ImageToImage", "IMAGE_TO_IMAGE", IMAGE, ("reconstruction",)),
+    _single("keypoint-detection", "PoseEstimation", "POSE_ESTIMATION", IMAGE, ("heatmaps",)),
     _single(
         "keypoint-detection",
         "KeypointDetection",
         "KEYPOINT_DETECTION",
-        _IMAGE,
+        IMAGE,
         ("keypoints", "scores", "descriptors", "mask"),
     ),
     _single(
@@ -370,29 +338,42 @@ _TASKS = (
         ("matches", "matching_scores", "keypoints"),
         replacements={"pixel_values": image_pair},
     ),
-    _single("video-classification", "VideoClassification", "VIDEO_CLASSIFICATION", _VIDEO, ("logits",)),
-    _single("audio-classification", "AudioClassification", "AUDIO_CLASSIFICATION", _SOUND, ("logits",)),
+    _single("video-classification", "VideoClassification", "VIDEO_CLASSIFICATION", VIDEO, ("logits",)),
+    _single("audio-classification", "AudioClassification", "AUDIO_CLASSIFICATION", SOUND, ("logits",)),
     _single(
         "audio-frame-classification",
         "AudioFrameClassification",
         "AUDIO_FRAME_CLASSIFICATION",
-        _SOUND,
+        SOUND,
         ("logits",),
     ),
-    _single("audio-xvector", "AudioXVector", "AUDIO_XVECTOR", _SOUND, ("logits", "embeddings")),
+    _single("audio-xvector", "AudioXVector", "AUDIO_XVECTOR", SOUND, ("logits", "embeddings")),
     _single(
         "zero-shot-image-classification",
         "ZeroShotImageClassification",
         "ZERO_SHOT_IMAGE_CLASSIFICATION",
-        _TEXTS_AND_IMAGES,
+        TEXTS_AND_IMAGES,
         ("logits_per_image", "logits_per_video", "logits_per_text", *_COMPARED),
         combines=True,
+    ),
+    # These read a text for each image; the others compare images with texts.
+    *(
+        _single(
+            "zero-shot-object-detection",
+            "ZeroShotObjectDetection",
+            "ZERO_SHOT_OBJECT_DETECTION",
+            QUESTION,
+            _BOXES,
+            combines=True,
+            model_type=model_type,
+        )
+        for model_type in ("grounding-dino", "mm-grounding-dino")
     ),
     _single(
         "zero-shot-object-detection",
         "ZeroShotObjectDetection",
         "ZERO_SHOT_OBJECT_DETECTION",
-        _TEXTS_AND_IMAGES,
+        TEXTS_AND_IMAGES,
         (*_BOXES, *_COMPARED),
         combines=True,
     ),
@@ -412,7 +393,7 @@ _TASKS = (
         "text-to-audio",
         "TextToWaveform",
         "TEXT_TO_WAVEFORM",
-        _TEXT,
+        TEXT,
         ("waveform",),
         combines=True,
         # The others are several models, between which Python code generates.
@@ -436,11 +417,11 @@ _TASKS = (
         "MODEL_MAPPING_NAMES",
         functools.partial(
             single_run.example_calls,
-            inputs=_STEPS,
+            inputs=STEPS,
             outputs=("state_preds", "action_preds", "return_preds"),
             combines=True,
         ),
-        (GraphFile("model.onnx", _STEPS, ("state_preds", "action_preds", "return_preds")),),
+        (GraphFile("model.onnx", STEPS, ("state_preds", "action_preds", "return_preds")),),
         combines=True,
         model_type="decision_transformer",
     ),
@@ -456,15 +437,15 @@ _TASKS = (
             model_type=model_type,
         )
         for mapping, model_type, inputs, outputs in (
-            ("MODEL_MAPPING_NAMES", "decision_transformer", _STEPS, _STATES[:1]),
+            ("MODEL_MAPPING_NAMES", "decision_transformer", STEPS, _STATES[:1]),
             (
                 "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES",
                 None,
-                _TEXTS_AND_IMAGES,
+                TEXTS_AND_IMAGES,
                 _COMPARED,
             ),
             *(
-                ("MODEL_MAPPING_NAMES", model_type, _TEXTS_AND_IMAGES, _COMPARED)
+                ("MODEL_MAPPING_NAMES", model_type, TEXTS_AND_IMAGES, _COMPARED)
                 for model_type in ("aimv2", "groupvit", "owlv2", "owlvit", "vision-text-dual-encoder")
             ),
         )
@@ -473,8 +454,8 @@ _TASKS = (
         "feature-extraction",
         "AutoModel",
         "MODEL_MAPPING_NAMES",
-        functools.partial(single_run.features, inputs=_FEATURES, outputs=_STATES),
-        (GraphFile("model.onnx", _FEATURES, _STATES, _OPTIONAL_AXES),),
+        functools.partial(single_run.features, inputs=FEATURES, outputs=_STATES),
+        (GraphFile("model.onnx", FEATURES, _STATES, _OPTIONAL_AXES),),
         encoder_class="AutoModelForTextEncoding",
         encoder_mapping="MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES",
         sentence_transformers_name="feature-extraction",
@@ -484,8 +465,8 @@ _TASKS = (
         "sentence-similarity",
         "AutoModel",
         "MODEL_MAPPING_NAMES",
-        functools.partial(sentences.embeddings, inputs=_TEXT),
-        (GraphFile("model.onnx", _TEXT, _EMBEDDINGS),),
+        functools.partial(sentences.embeddings, inputs=TEXT),
+        (GraphFile("model.onnx", TEXT, _EMBEDDINGS),),
         needs_text=True,
         encoder_class="AutoModelForTextEncoding",
         encoder_mapping="MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES",

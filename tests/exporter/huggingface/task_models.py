@@ -287,6 +287,39 @@ MODELS: dict[str, tuple[str, str, Build]] = {
             **_TEXT, input_size=32, patch_size=16, coordinate_size=3, shape_size=2
         ),
     ),
+    "layout-and-image-classes": (
+        "token-classification",
+        "LayoutLMv3ForTokenClassification",
+        lambda: transformers.LayoutLMv3Config(
+            **_TEXT, input_size=32, patch_size=16, coordinate_size=3, shape_size=2
+        ),
+    ),
+    "markup": (
+        "token-classification",
+        "MarkupLMForTokenClassification",
+        lambda: transformers.MarkupLMConfig(**_TEXT, max_depth=3, xpath_unit_hidden_size=4),
+    ),
+    "languages": (
+        "fill-mask",
+        "XmodForMaskedLM",
+        # As many languages as the inputs of the test have numbers.
+        lambda: transformers.XmodConfig(**_TEXT, languages=[f"language {index}" for index in range(20)]),
+    ),
+    "codec-of-sounds": (
+        "feature-extraction",
+        "PeAudioEncoder",
+        lambda: transformers.PeAudioEncoderConfig(
+            **_LAYER,
+            num_key_value_heads=2,
+            head_dim=8,
+            dac_config={
+                "encoder_hidden_size": 4,
+                "downsampling_ratios": [2, 4],
+                "hidden_size": 16,
+                "codebook_dim": 8,
+            },
+        ),
+    ),
     "layout-classes": (
         "token-classification",
         "LayoutLMForTokenClassification",

@@ -426,9 +426,9 @@ SMALL = {
     [
         ("GitForCausalLM", git_config, "image, text", "text-generation"),
         ("FuyuForCausalLM", fuyu_config, "image, text", "text-generation"),
-        ("LayoutLMv3Model", "LayoutLMv3Config", "image, layout, text", None),
+        ("LayoutLMv3Model", "LayoutLMv3Config", "image, layout, text", "sentence-similarity"),
         ("VisualBertModel", "VisualBertConfig", "image, text", None),
-        ("MarkupLMForSequenceClassification", "MarkupLMConfig", "markup, text", None),
+        ("MarkupLMModel", "MarkupLMConfig", "markup, text", "sentence-similarity"),
     ],
 )
 def test_models_of_more_than_text_are_refused_by_name(architecture, config, modality, task, tmp_path):

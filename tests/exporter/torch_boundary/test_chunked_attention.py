@@ -7,7 +7,7 @@ import torch
 from transformers import CanineConfig, LEDConfig, LongformerConfig
 from transformers.models.canine.modeling_canine import CanineAttention
 from transformers.models.led.modeling_led import LEDEncoder
-from transformers.models.longformer.modeling_longformer import LongformerModel
+from transformers.models.longformer.modeling_longformer import LongformerForQuestionAnswering, LongformerModel
 
 import opsetta
 
@@ -65,6 +65,32 @@ def led() -> torch.nn.Module:
     )
     config.vocab_size, config.max_encoder_position_embeddings = 30, 40
     return LEDEncoder(config)
+
+
+def test_tokens_of_a_question_attend_to_all() -> None:
+    """The first of three separators ends the question, which has another length in each text."""
+    torch.manual_seed(0)
+    config = longformer().config
+    config.sep_token_id = 2
+
+    def texts(length: int, *ends: int) -> torch.Tensor:
+        tokens = torch.randint(3, 30, (len(ends), length))
+        for text, end in zip(tokens, ends, strict=True):
+            text[[end, end + 1, -1]] = config.sep_token_id
+        return tokens
+
+    class Answers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = LongformerForQuestionAnswering(config)
+
+        def forward(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            result = self.model(input_ids=input_ids)
+            return result.start_logits, result.end_logits
+
+    program = opsetta.export(Answers().eval(), (texts(10, 3, 5),), opset=13, dynamic_shapes=(AXES,))
+    for tokens in (texts(9, 1, 2, 4), texts(21, 7)):
+        program.verify((tokens,))
 
 
 @pytest.mark.parametrize("build", [longformer, pytest.param(led, marks=pytest.mark.sweep)])

@@ -2,20 +2,24 @@
 
 CANINE attends to one chunk after the other in a loop over the text. Longformer and LED cut the text into
 overlapping chunks with `as_strided`, and pad it if its length is no multiple of a chunk. Here the chunks are
-an axis of the tensors, and padding may be 0 positions long.
+an axis of the tensors, and padding may be 0 positions long. Longformer also counts the separators of a text
+to find the end of its question, and refuses texts without exactly three; here the first one is taken.
 
-Semantics: transformers, `CanineAttention`, `LongformerSelfAttention` and `LEDEncoderSelfAttention`.
+Semantics: transformers, `CanineAttention`, `LongformerSelfAttention`, `LEDEncoderSelfAttention` and
+`_get_question_end_index` of Longformer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from ...process.process_state import replace_attribute
 from .model_methods import owner_of, replace_methods
 
 _CANINE = ("canine", "CanineAttention")
@@ -154,6 +158,11 @@ def _pad_led(
     return added, input_ids, pad(attention_mask, (0, added), value=False), inputs_embeds
 
 
+def _get_question_end_index(input_ids: torch.Tensor, sep_token_id: int) -> torch.Tensor:
+    """The position of the first separator of each text, `[batch]`."""
+    return input_ids.eq(sep_token_id).int().argmax(dim=1)
+
+
 @contextlib.contextmanager
 def chunk_any_count() -> Iterator[None]:
     """Replace the functions of transformers within the context, where their modules are imported."""
@@ -184,7 +193,14 @@ def chunk_any_count() -> Iterator[None]:
         ("longformer", "LongformerModel", "_pad_to_window_size"): _pad_longformer,
         ("led", "LEDEncoder", "_pad_to_window_size"): _pad_led,
     }
+    longformer = sys.modules.get("transformers.models.longformer.modeling_longformer")
+    ends_question: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if hasattr(longformer, _get_question_end_index.__name__):
+        ends_question = replace_attribute(
+            longformer, _get_question_end_index.__name__, _get_question_end_index
+        )
     with (
+        ends_question,
         replace_methods({(*_CANINE, "forward"): attend}, frozenset({"attend_from_chunk_stride", "cat"})),
         replace_methods(windows, frozenset({"einsum", "transpose"})),
         replace_methods(padding, frozenset({"pad", "new_full"})),
