@@ -1,6 +1,7 @@
 """Many operators in one graph: a fast run of symbolic functions that full runs prove case by case."""
 
 import torch
+import torch.ao.quantization.fx._decomposed  # Registers quantized_decomposed.
 import torch.nn.functional as F
 
 from .records import Record, check, floats, parametrized
@@ -202,6 +203,27 @@ def layers(x, weight):
     )
 
 
+def quantization(x):
+    quantized = torch.ops.quantized_decomposed
+    scale, zero_point = quantized.choose_qparams.tensor(x, -128, 127, 1e-5, torch.int8)
+    steps = quantized.quantize_per_tensor.tensor(x, scale, zero_point, -128, 127, torch.int8)
+    symmetric = quantized.choose_qparams_symmetric.tensor(x, -127, 127, 1e-5, torch.int8)
+    by_token = quantized.choose_qparams_per_token_asymmetric(x, torch.int8)
+    tokens = quantized.quantize_per_token(x, *by_token, -128, 127, torch.int8)
+    by_magnitude = quantized.choose_qparams_per_token(x, torch.int8)
+    parameters = torch.full((2, 2), 0.5), torch.ones(2, 2, dtype=torch.int64)
+    groups = quantized.quantize_per_channel_group(x, *parameters, -8, 7, torch.int8, 4)
+    return (
+        steps,
+        *symmetric,
+        tokens,
+        quantized.dequantize_per_token(tokens, *by_token, -128, 127, torch.int8, torch.float32),
+        quantized.quantize_per_token(x, *by_magnitude, -128, 127, torch.int8),
+        groups,
+        quantized.dequantize_per_channel_group(groups, *parameters, -8, 7, torch.int8, 4, torch.float32),
+    )
+
+
 def _with_gradient(function):
     def call(x):
         return torch.func.grad(lambda y: (function(y) ** 2).sum())(x)
@@ -237,6 +259,7 @@ RECORDS = [
         (order, (_integers(-3, 4, 4, 5),)),
         (shapes, (floats(3, 4),)),
         (layers, (floats(2, 4, 9), floats(4))),
+        (quantization, (floats(2, 8),)),
         (gradients, (floats(1, 4, 7, 8),)),
     )
 ]
