@@ -61,10 +61,6 @@ class Block:
             # Nodes emitted after the block belong to the outer source node again.
             g.construction.position = position
 
-    def subgraph(self) -> ir.Graph:
-        """The block as an ONNX graph with the block's own inputs and outputs."""
-        return self._context.subgraph(self.inline, self.graph.inputs, self.graph.name or "")
-
 
 class GraphContext:
     """The graph under construction, the target opset, and the source node being lowered.

@@ -7,14 +7,19 @@ import pytest
 from hypothesis import given
 from onnx.reference import ReferenceEvaluator
 
-from opsetta.registration.inference import folding
+from opsetta.registration.inference import folding, integer_folding
 
 I = np.int64  # noqa: E741
 
 
 def reference(op_type, inputs, attributes, opset=13):
-    names = [f"i{k}" for k in range(len(inputs))]
-    node = onnx.helper.make_node(op_type, names, ["out"], **attributes)
+    return references(op_type, inputs, attributes, 1, opset)[0]
+
+
+def references(op_type, inputs, attributes, count, opset=13):
+    """The first results of an operator by onnx.reference."""
+    names, results = [f"i{k}" for k in range(len(inputs))], [f"out{k}" for k in range(count)]
+    node = onnx.helper.make_node(op_type, names, results, **attributes)
     graph = onnx.helper.make_graph(
         [node],
         "g",
@@ -22,10 +27,10 @@ def reference(op_type, inputs, attributes, opset=13):
             onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
             for n, a in zip(names, inputs, strict=True)
         ],
-        [onnx.helper.make_value_info("out", onnx.TypeProto())],
+        [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in results],
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    return ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))[0]
+    return ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
 
 
 def array(data, dtype=I):
@@ -239,3 +244,23 @@ def test_large_constants_are_left_alone():
         ("MatMul", [np.ones((999, 1)), np.ones((1, 999))]),
     ):
         assert folding.evaluate(op_type, inputs, {}, condition=True) is None
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes", "count"),
+    [
+        ("Compress", [array([3, 1, 2]), array([1, 0, 1], bool)], {}, 1),
+        ("Compress", [DATA, array([1], bool)], {"axis": 1}, 1),
+        ("NonZero", [DATA], {}, 1),
+        ("ScatterElements", [array([1, 2, 3]), array([2, -3]), array([9, 8])], {}, 1),
+        ("ScatterND", [DATA, array([[1, 2], [0, -1]]), array([9, 8])], {}, 1),
+        ("ScatterND", [DATA, array([[1]]), array([[7, 8, 9]])], {}, 1),
+        ("Split", [DATA, array([2, 1])], {"axis": 1}, 2),
+        ("TopK", [array([3, 1, 3, 2]), array([2])], {"largest": 0}, 2),
+        ("Unique", [array([3, 1, 3, 2])], {"sorted": 0}, 4),
+    ],
+)
+def test_operators_with_several_results_or_writes_give_what_onnx_gives(op_type, inputs, attributes, count):
+    folded = integer_folding.evaluate(op_type, inputs, attributes, count)
+    for result, expected in zip(folded, references(op_type, inputs, attributes, count), strict=True):
+        np.testing.assert_array_equal(result, expected, strict=True)

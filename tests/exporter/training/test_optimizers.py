@@ -114,6 +114,15 @@ def test_20_steps_follow_torch(name):
         check(run(program, opset), expected_state(model, optimizer))
 
 
+def test_every_rule_follows_torch():
+    for name in OPTIMIZERS:
+        model = network()
+        optimizer = make_optimizer(name, model)
+        program = exported(model, optimizer=optimizer, opset=18)
+        train(model, optimizer)
+        check(run(program, 18), expected_state(model, optimizer))
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS if is_full_run() else ("asgd", "nadam", "adafactor"))
 def test_float32_follows_torch_and_continues_from_a_state(name):
     model = network(torch.float32)

@@ -227,16 +227,24 @@ def is_instance(machine: Interpreter, node: ScriptNode, item: Item) -> bool:
 
 
 @script("aten::format", "aten::percentFormat", "aten::str", "prim::str")
-def text_format(machine: Interpreter, node: ScriptNode, *operands: Item) -> str:
+def text_format(machine: Interpreter, node: ScriptNode, text: Item, *operands: Item) -> str:
     """Format a string; one with computed numbers may only be shown."""
+    # A tuple behind `%` has one member for each specifier.
+    members = operands[0] if operands and isinstance(operands[0], tuple) else operands
     # TorchScript formats floats differently from Python, so such a text is not computed here.
-    if not all(isinstance(o, (str, int, type(None))) and not isinstance(o, UnknownText) for o in operands):
+    is_known = all(
+        isinstance(o, (str, int, type(None))) and not isinstance(o, UnknownText) for o in (text, *members)
+    )
+    if not is_known or (node.kind() == "aten::percentFormat" and _FLOAT_SPECIFIER.search(str(text))):
         return UnknownText("...")
     if node.kind() == "aten::format":
-        return str(operands[0]).format(*operands[1:])
-    return str(operands[0]) % operands[1:] if node.kind() == "aten::percentFormat" else str(operands[0])
+        # Unlike Python, TorchScript replaces `{}` only, and leaves `{0}` as it is.
+        *parts, last = str(text).split("{}")
+        return "".join(f"{part}{member}" for part, member in zip(parts, members, strict=False)) + last
+    return str(text) % members if node.kind() == "aten::percentFormat" else str(text)
 
 
+_FLOAT_SPECIFIER = re.compile("%[eEfFgG]")
 _TEXT_METHODS = (
     "lower upper strip lstrip rstrip startswith endswith replace find rfind isdigit isalpha title "
     "capitalize isupper islower isspace isnumeric zfill center ljust rjust expandtabs splitlines "

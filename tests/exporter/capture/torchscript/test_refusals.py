@@ -231,7 +231,7 @@ def converted(x: Tensor, dtype: torch.dtype):
             r"aten::len in '<root>' at .*refusals\.py:\d+: another variable also refers",
         ),
         (two_element_types, (X,), r"prim::If .*test_refusals\.py:\d+.*torch\.int64.*torch\.float32"),
-        (two_sets_of_keys, (X,), r"prim::If .*keys \{'b'\} after only one of them"),
+        (two_sets_of_keys, (X,), r"prim::If .*keys \['b'\] after only one of them"),
         (element_type_changes, (X,), r"prim::Loop .*of torch\.int64 first and of torch\.float32 later"),
         (always_raises, (X,), r"fails in PyTorch itself .*ValueError: (positive|negative)"),
         (matrix_wanted, (X,), r"fails in PyTorch itself .*x: float32\[3\].*a matrix is wanted"),

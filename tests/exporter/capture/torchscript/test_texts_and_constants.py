@@ -19,6 +19,12 @@ def number_of_text(x: Tensor):
     return x * int("12") + int(first + "3"), x * float("1.5"), x + int("-7")
 
 
+def formatted_texts(x: Tensor):
+    dashed, numbered, percent, single = "{}-{}", "{1}{0}", "%s/%d%%", "%s"
+    texts = [dashed.format("q", 3), numbered.format("a", "bb"), percent % ("k", 4), single % True]
+    return x * len(texts[0]) + len(texts[1]) * 10 + len(texts[2]) * 100 + len(texts[3]) * 1000
+
+
 def parts_by_rows(x: Tensor):
     total = x.new_zeros(x.size(0))
     for part in x.chunk(x.size(0), 1):
@@ -53,6 +59,7 @@ class Tables(nn.Module):
 
 PROGRAMS = {
     "number_of_text": torch.jit.script(number_of_text),
+    "formatted_texts": torch.jit.script(formatted_texts),
     "parts_by_rows": torch.jit.script(parts_by_rows),
     "joined_parts": torch.jit.script(joined_parts),
     "nested_lists": torch.jit.script(Tables().eval()),
