@@ -13,9 +13,10 @@ from ...registration.arguments import every_node, graphs_of
 from ...registration.validity.node_check import invalid_nodes
 from ..captured_graph.dimensions import read_restrictions, write_restrictions
 from ..captured_graph.size_expressions import evaluate
-from ..files.reading import Bounds
+from ..files.reading import BOUNDS, Bounds
 from ..files.reading.carried import attach, carried_by
 from ..lowering.conversion.prepared_models.preparation import copy_of, message_without_weights, source_of
+from ..lowering.conversion.written_shapes import restate_outputs
 from ..lowering.inference import InferenceError, infer_shapes
 from .batch import forget_shapes, make_batch_dynamic
 
@@ -107,11 +108,16 @@ def substitute_sizes(model: ir.Model, sizes: Sizes) -> None:
 def check_shapes(original: ir.Model, changed: ir.Model) -> None:
     """Refuse a model whose nodes do not fit the shapes of its inputs.
 
+    Outputs that only the file declares otherwise get the shapes that their nodes compute, with a warning.
+
     Raises:
         GraphError: a node contradicts the sizes, and none of the original's.
     """
     problems = _size_problems(changed)
-    if problems and not _size_problems(original):
+    if not problems or _size_problems(original):
+        return
+    restated = restate_outputs(changed, message_without_weights(changed), True, BOUNDS)
+    if not restated or _size_problems(changed):
         raise GraphError(f"the model does not take these sizes: {problems[0]}")
 
 

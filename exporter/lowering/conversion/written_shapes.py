@@ -160,33 +160,10 @@ class WrittenShapes:
             if not self._is_file_valid(data_prop):
                 # Both are refused with propagated sizes too.
                 return
-            if self._restate_outputs(model, message, data_prop):
+            if restate_outputs(model, message, data_prop, self._bounds):
                 return
             text = "the model would have shapes that contradict each other:"
             raise InvalidNodesError(text, [self._locate_node(model, reason)])
-
-    def _restate_outputs(self, model: ir.Model, message: onnx.ModelProto, data_prop: bool) -> bool:
-        """Give the outputs the shapes that their nodes compute; return whether nothing contradicts these.
-
-        Args:
-            message: the serialized model; it loses the shapes of its outputs.
-        """
-        for info in message.graph.output:
-            if info.type.HasField("tensor_type"):
-                info.type.tensor_type.ClearField("shape")
-        try:
-            inferred = infer_shapes(message, data_prop=data_prop, strict=True, bounds=self._bounds)
-        except (InferenceError, ValueError):
-            return False
-        for value, info in zip(model.graph.outputs, inferred.graph.output, strict=True):
-            shape = serde.deserialize_type_proto_for_shape(info.type)
-            if shape is not None and not _can_be_equal(value.shape, shape):
-                warn(
-                    f"the file declares that output '{value.name}' has the shape {value.shape}, but its "
-                    f"nodes compute {shape}, which the new file declares"
-                )
-                value.shape = shape
-        return True
 
     def _reason(self, message: onnx.ModelProto, data_prop: bool = False) -> str | None:
         """Return why strict inference refuses a model; None if it does not."""
@@ -365,6 +342,30 @@ def _first_line(reason: str) -> str:
 def _clause(reason: str) -> str:
     """Return the first error in a message of onnx, without its markers, at most 200 characters."""
     return _MARK.sub("", " ".join(_first_line(reason).split())).strip()[:200]
+
+
+def restate_outputs(model: ir.Model, message: onnx.ModelProto, data_prop: bool, bounds: Bounds) -> bool:
+    """Give the outputs the shapes that their nodes compute; return whether nothing contradicts these.
+
+    Args:
+        message: the serialized model; it loses the shapes of its outputs.
+    """
+    for info in message.graph.output:
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.ClearField("shape")
+    try:
+        inferred = infer_shapes(message, data_prop=data_prop, strict=True, bounds=bounds)
+    except (InferenceError, ValueError):
+        return False
+    for value, info in zip(model.graph.outputs, inferred.graph.output, strict=True):
+        shape = serde.deserialize_type_proto_for_shape(info.type)
+        if shape is not None and not _can_be_equal(value.shape, shape):
+            warn(
+                f"the file declares that output '{value.name}' has the shape {value.shape}, but its "
+                f"nodes compute {shape}, which the new file declares"
+            )
+            value.shape = shape
+    return True
 
 
 def _can_be_equal(stated: ir.Shape | None, computed: ir.Shape) -> bool:

@@ -476,3 +476,13 @@ def test_sizes_that_folding_finds_choose_branches(tmp_path, opset):
     assert "If" not in {node.op_type for node in fixed.model.graph}
     x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
     np.testing.assert_allclose(fixed(x), model(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_an_output_that_is_declared_wrongly_gets_the_computed_size(tmp_path, opset):
+    text = """<ir_version: 8, opset_import: ["" : 13]> net (float[n, 4] x) => (float[n, 4] y)
+    { y = Concat<axis = 0>(x, x) }"""
+    model = load(tmp_path, text)
+    with pytest.warns(UserWarning, match=r"output 'y' has the shape \[1,4\], but its nodes compute \[2,4\]"):
+        fixed = model.lower(opset, shapes={"x": (1, 4)})
+    assert shapes(fixed) == [["1", "4"], ["2", "4"]]
