@@ -211,6 +211,7 @@ _RULES_BY_NAMES: tuple[tuple[str, Rule], ...] = (
     ("linalg_inv", apply_to_block_matrix("A")),
     ("linalg_solve", solve_block_system),
     ("matrix_exp linalg_matrix_exp inverse matrix_power linalg_matrix_power", apply_to_block_matrix("self")),
+    ("numel sym_numel", _apply_to_property("real", "self")),
     ("norm linalg_vector_norm", _apply_to_property("abs", "self")),
     (
         "any all logical_not count_nonzero nonzero argwhere nonzero_numpy nonzero_static",

@@ -127,6 +127,13 @@ def test_matrix_product_is_four_of_real_ones() -> None:
     assert _ops(model)[-3:] == ["aten::mm", "aten::add", "complex::complex"]
 
 
+@pytest.mark.parametrize("name", ["numel", "sym_numel"])
+def test_elements_are_counted_without_the_parts(name: str) -> None:
+    recorder = Recorder()
+    z = recorder.input(Z)
+    assert _ops(_rewritten(recorder, recorder.call(name, self=z))) == ["complex::real", f"aten::{name}"]
+
+
 def test_view_of_the_parts_is_the_pair_itself() -> None:
     recorder = Recorder()
     z = recorder.input(Z)

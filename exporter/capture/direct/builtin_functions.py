@@ -105,8 +105,11 @@ class _Integer(type):
     """Python's `int` for calls and `isinstance`, which keeps symbolic numbers."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> object:
-        if len(args) == 1 and not kwargs and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
-            integer = as_integer(args[0])
+        if len(args) == 1 and not kwargs:
+            is_tensor = builtins.type(args[0]) is FakeTensor
+            # A tensor's own conversion must return a number of Python's.
+            number = args[0].to(torch.int64).item() if is_tensor else args[0]
+            integer = as_integer(number) if isinstance(number, (torch.SymInt, torch.SymFloat)) else None
             if integer is not None:
                 return integer
         return builtins.int(*args, **kwargs)

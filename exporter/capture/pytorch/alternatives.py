@@ -258,7 +258,9 @@ def _error_of(model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str
 
 
 def _bytes(model: torch.nn.Module) -> int:
-    return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    # Sparse tensors have no `nbytes`.
+    tensors = (*model.parameters(), *model.buffers())
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _reaches_state(model: torch.nn.Module) -> bool:

@@ -148,6 +148,12 @@ _KINDS = (
         ("strict", "trace"),
     ),
     FailureKind(
+        re.compile("must be bool, not SymBool"),
+        "A condition on a dynamic size is passed to a function of torch that takes a bool.",
+        ("convert it: is_causal=bool(x.shape[1] > 1) instead of is_causal=x.shape[1] > 1",),
+        (),
+    ),
+    FailureKind(
         re.compile("unhashable type: non-nested SymInt"),
         "A dynamic size is looked up in a dict, a set or a cache of results, which would fix it.",
         (

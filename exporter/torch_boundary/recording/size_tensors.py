@@ -2,8 +2,8 @@
 
 The computation is repeated on Python's numbers, symbolic ones included, so that the number stays known as an
 expression of the sizes. Only arithmetic of integers is repeated, which is exact, and quotients that are
-rounded, such as `torch.ceil((x.shape[1] - 7) / 4 + 1)`. In torch these are floats, which round alike as long
-as the dividend is less than 2**23.
+rounded, such as `torch.ceil((x.shape[1] - 7) / 4 + 1)` and `torch.as_tensor(x.shape[1] / 4).long()`. In torch
+these are floats, which round alike as long as the dividend is less than 2**23.
 """
 
 from __future__ import annotations
@@ -60,6 +60,12 @@ class Quotient:
         """The quotient rounded up."""
         return (self._dividend + (self._divisor - 1)) // self._divisor
 
+    def truncate(self) -> Any:
+        """The quotient without its fraction, as a conversion to an integer type leaves it."""
+        if not holds_always(self._dividend >= 0):
+            raise NotReplayable("the dividend may be less than 0")
+        return self.floor()
+
 
 def number_in(
     node: torch.fx.Node, root: torch.nn.Module, elements_of: Callable[[torch.fx.Node], object]
@@ -110,6 +116,11 @@ def _value(
     example = node.meta.get("val")
     if _is_number(node):
         return _array(example)
+    if node.target is operator.truediv:
+        dividend, divisor = (values[n].item() if isinstance(n, torch.fx.Node) else n for n in node.args)
+        if not isinstance(dividend, (int, torch.SymInt)):
+            raise NotReplayable("the dividend is no integer")
+        return _array(_divide(dividend, divisor))
     if node.op == "get_attr":
         example = getattr(root, str(node.target))
     schema = schema_of(node.target) if isinstance(node.target, OpOverload) else None
@@ -135,6 +146,8 @@ def _value(
     except TypeError:
         # `Quotient` has only the arithmetic that comes before rounding.
         raise NotReplayable("it computes with quotients") from None
+    if schema.name in _CONVERSIONS and not example.dtype.is_floating_point:
+        result = _round(result, "truncate")
     fractions = float if example.dtype.is_floating_point else (float, Quotient)
     if any(isinstance(item, fractions) for item in result.reshape(-1)):
         raise NotReplayable("it depends on fractions")
@@ -168,10 +181,12 @@ def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> object:
     return self // other
 
 
-def _round(self: np.ndarray, method: str) -> object:
+def _round(self: np.ndarray, method: str) -> np.ndarray:
     """Round the elements by a method of `Quotient`; integers stay unchanged."""
-    return np.frompyfunc(lambda item: getattr(item, method)() if isinstance(item, Quotient) else item, 1, 1)(
-        self
+    return _array(
+        np.frompyfunc(lambda item: getattr(item, method)() if isinstance(item, Quotient) else item, 1, 1)(
+            self
+        )
     )
 
 
@@ -220,7 +235,12 @@ _COMPARISONS = {
     f"aten::{name}": functools.partial(_compare, comparison=getattr(operator, name))
     for name in "eq ne lt le gt ge".split()
 }
-_RATIONAL = frozenset({"aten::div", "aten::add", "aten::sub", "aten::ceil", "aten::floor"})
+_CONVERSIONS = frozenset({"aten::to", "aten::_to_copy"})
+"""Operators that convert to another element type."""
+_COPIES = frozenset(f"aten::{name}" for name in "alias clone detach detach_ lift_fresh scalar_tensor".split())
+_RATIONAL = (
+    frozenset({"aten::div", "aten::add", "aten::sub", "aten::ceil", "aten::floor"}) | _CONVERSIONS | _COPIES
+)
 """Operators whose result may be a float: a quotient, or a quotient that was rounded."""
 _FLOATS = (torch.float32, torch.float64)
 _OF_STORAGE = frozenset({"dtype", "device", "layout", "pin_memory", "non_blocking", "copy", "memory_format"})

@@ -54,6 +54,17 @@ class Numpy(nn.Module):
         return torch.from_numpy(np.sin(x.numpy())) + x
 
 
+class Condition(nn.Module):
+    """An option is a condition on a size; the buffer has no `nbytes`, as that of Whisper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("heads", torch.eye(3).to_sparse())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum(0, keepdim=x.shape[0] > 1)
+
+
 class Opaque:
     """A class that nothing can open."""
 
@@ -253,6 +264,13 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
         ROWS,
         "return x * {3: 2.0, 4: 5.0}.get(x.shape[0], 1.0)",
         ["looked up in a dict", "compare it instead", "leave the dimension out"],
+    ),
+    "condition as an option": (
+        Condition,
+        (torch.ones(3, 4),),
+        ROWS,
+        "return x.sum(0, keepdim=x.shape[0] > 1)",
+        ["a function of torch that takes a bool", "bool(x.shape[1] > 1)"],
     ),
     "size stored by an earlier call": (
         Stored,

@@ -201,7 +201,8 @@ class Tracer:
     def _call_operator(self, operator: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Call an operator; the layouts of results say nothing of known numbers."""
         has_numbers = self._has_kernels_of_rows or bool(self._numbers)
-        is_known = has_numbers and any(constant_of(leaf) is not None for leaf in flatten_values(args))
+        leaves = flatten_values(args) if has_numbers else args[:1]
+        is_known = any(constant_of(leaf) is not None for leaf in leaves)
         run = kernel_run if is_known or self._quick_run is None else self._quick_run
         return run(operator, args, kwargs)
 

@@ -42,7 +42,8 @@ def _layout_by_rule(name: str, args: Args, kwargs: Kwargs | None) -> TensorLayou
     # Rules take arguments by position; a keyword may change the result in a way that they do not know.
     if rule is None or (kwargs and name not in _WITH_NAMES):
         return None
-    first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
+    # An operator refuses an empty list itself: `torch.cat([])`.
+    first = next(iter(args[0]), None) if isinstance(args[0], (list, tuple)) else args[0]
     return rule(*args, **(kwargs or {})) if type(first) is FakeTensor else None
 
 

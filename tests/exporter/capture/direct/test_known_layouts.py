@@ -477,6 +477,7 @@ UNKNOWN: Calls = {
     "products of other numbers of matrices": (ATEN.matmul.default, lambda x, i, y: (i, torch.zeros(24, 5))),
     "channels that do not fit": (ATEN.conv2d.default, lambda x, i, y: (i, torch.zeros(6, 5, 3, 3))),
     "matrix that does not fit": (ATEN.linear.default, lambda x, i, y: (x, torch.zeros(5, 23))),
+    "no tensors": (ATEN.cat.default, lambda x, i, y: ([],)),
     "axis that is not there": (ATEN.unsqueeze.default, lambda x, i, y: (x, 4)),
 }
 

@@ -21,6 +21,10 @@ COMPUTED: dict[str, Number] = {
     "product": lambda x: torch.prod(torch.tensor(x.shape)) // 8,
     "rounded up": lambda x: torch.ceil((torch.tensor(x.shape[1]) - 3) / 4).long(),
     "rounded down": lambda x: torch.floor(1 + torch.tensor(x.shape[1]) / 4).to(torch.int32) - 1,
+    "cut off": lambda x: (torch.tensor(x.shape[1]) / 4).long(),
+    "quotient of Python, cut off": lambda x: torch.as_tensor(x.shape[1] / 4).to(torch.int64),
+    "quotient of Python, rounded down": lambda x: torch.floor(torch.tensor(2 * x.shape[1] / 8)).long(),
+    "quotient of Python, rounded up": lambda x: torch.as_tensor((x.shape[1] - 3) / 4).ceil().int(),
     "element": lambda x: (torch.tensor([x.shape[0], x.shape[1]]) // 4)[1],
 }
 """The fourth part of the second size."""
@@ -35,7 +39,8 @@ def test_arithmetic_of_integers_is_known(name: str) -> None:
     dynamic = {"dynamic_shapes": {"x": {1: "s"}}, "narrow": True}
     captured = capture_model(parts, (torch.ones(2, 24),), {}, CaptureOptions(capture="direct", **dynamic))
     operators = {node.op_type for node in captured.source.graph}
-    assert operators <= {"sym_size", "add", "sub", "mul", "floordiv", "view"}
+    # The quotients of Python stay, because arithmetic of numbers is recorded as it runs.
+    assert operators - {"truediv"} <= {"sym_size", "add", "sub", "mul", "floordiv", "view"}
     program = opsetta.export(parts, (torch.ones(2, 24),), opset=13, **dynamic)
     program.verify((torch.ones(2, 48),))
 
@@ -44,7 +49,8 @@ INEXACT: dict[str, Number] = {
     "negative": lambda x: torch.div(torch.tensor(x.shape[1]) - 9, 4, rounding_mode="trunc"),
     "computed divisor": lambda x: torch.tensor(x.shape[1]) // torch.tensor(x.shape[0]),
     "multiplied quotient": lambda x: torch.ceil(torch.tensor(x.shape[1]) / 8 * 2).long(),
-    "quotient that is cut off": lambda x: (torch.tensor(x.shape[1]) / 4).long(),
+    "negative quotient that is cut off": lambda x: (torch.tensor(x.shape[1] - 9) / 4).long(),
+    "quotient of a quotient": lambda x: torch.as_tensor(x.shape[1] / 2 / 2).floor().long(),
     "compared quotient": lambda x: (torch.tensor(x.shape[1]) / 4 > 3).long() + 5,
     "quotient that is subtracted": lambda x: torch.ceil(12 - torch.tensor(x.shape[1]) / 4).long(),
     "input": lambda x: torch.tensor(x.shape[1]) // 4 + x.long().sum(),
@@ -67,16 +73,44 @@ def test_other_numbers_are_read_when_the_program_runs(name: str) -> None:
     )
 
 
-@pytest.mark.usefixtures("nothing_compiled")
-def test_a_number_of_python_is_needed_by_int() -> None:
-    def parts(x: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(int(torch.tensor(x.shape[1]) // 4))
+CONVERTED: dict[str, Callable[[torch.Tensor], int]] = {
+    "integer": lambda x: int(torch.tensor(x.shape[1]) // 4),
+    "rounded float": lambda x: int(torch.ceil(torch.as_tensor(x.shape[1] / 4))),
+    "float": lambda x: int(torch.as_tensor(x.shape[1] / 4)),
+}
 
-    # A size would become a number here; strict capture keeps it.
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_int_of_a_tensor_of_sizes_is_a_size(name: str) -> None:
+    def parts(x: torch.Tensor) -> torch.Tensor:
+        return x[:, : CONVERTED[name](x)]
+
+    dynamic = {"dynamic_shapes": {"x": {1: "s"}}}
+    capture_model(parts, (torch.zeros(2, 24),), {}, CaptureOptions(capture="direct", **dynamic))
+    program = opsetta.export(parts, (torch.zeros(2, 24),), opset=13, **dynamic)
+    for size in (1, 5, 42):
+        program.verify((torch.rand(2, size),))
+
+
+def test_a_result_is_trimmed_to_the_size_of_a_convolution_after_resampling() -> None:
+    """Demucs: the length after resampling is a rounded float tensor, and decides how much is cut off."""
+
+    class Trimmed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = torch.nn.Conv1d(2, 2, 8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            length = torch.floor(torch.as_tensor(2 * x.shape[-1] / 1)).long()
+            x = torch.cat([x, x, x], -1)[..., :length]
+            surplus = x.size(-1) - self.convolution(x).size(-1)
+            return x[..., surplus // 2 : -(surplus - surplus // 2)] if surplus else x
+
     program = opsetta.export(
-        parts, (torch.zeros(2, 24),), opset=13, dynamic_shapes={"x": {1: torch.export.Dim.AUTO}}
+        Trimmed().eval(), (torch.rand(1, 2, 100),), opset=13, dynamic_shapes=({0: "b", 2: "n"},)
     )
-    program.verify((torch.zeros(2, 40),))
+    for shape in ((1, 2, 100), (3, 2, 37), (2, 2, 5)):
+        program.verify((torch.rand(shape),))
 
 
 class PaddedConvolution(torch.nn.Module):
