@@ -38,6 +38,7 @@ _CONVENTIONS = {
     "recurrent_outputs": ("all",),
     "recurrent_sequences": ("squeezed",),
     "vector_inputs": ("reshaped",),
+    "state_inputs": ("required",),
 }
 
 _OPERATOR_LISTS = (

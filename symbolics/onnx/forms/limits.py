@@ -59,6 +59,41 @@ def clip_relu(
     return g.op("Identity", input) if result is input else result
 
 
+@onnx_symbolic("form::Tanh.bounded")
+def tanh_bounded(g: GraphContext, input: Value) -> Value:
+    """Tanh of numbers from -20 to 20, beyond which it is 1: consumers compute infinite exponentials."""
+    require_float(g, input)
+    node = input.producer()
+    if node is not None and node.op_type == "Clip" and not node.domain:
+        raise g.refuse("a Clip bounds it")
+    limits = {name: make_number(g, number, input) for name, number in (("min", -20.0), ("max", 20.0))}
+    return g.op("Tanh", g.op("Clip", input, **limits))
+
+
+@onnx_symbolic("form::Clip.before_quantization")
+def clip_before_quantization(
+    g: GraphContext, input: Value, min: Value | int | None = None, max: Value | int | None = None
+) -> Value:
+    """QuantizeLinear of floats within the limits of its integers: consumers may have no Clip of 8 bits."""
+    node = input.producer()
+    if node is None or node.op_type != "QuantizeLinear" or node.domain:
+        raise g.refuse("QuantizeLinear does not compute the operand")
+    data, scale, *zero_points = node.inputs
+    numbers = [None if value is None else g.constant_value(value) for value in (scale, *zero_points)]
+    if data is None or any(number is None or number.size != 1 for number in numbers):
+        raise g.refuse("the scale or the zero point are computed, or they differ between channels")
+    step, offset = numbers[0].item(), numbers[1].item() if zero_points else 0
+    limits: dict[str, Value] = {}
+    for name, limit in (("min", min), ("max", max)):
+        array = g.constant_value(limit) if isinstance(limit, Value) else limit
+        if limit is not None and array is None:
+            raise g.refuse("a limit is computed")
+        if array is not None:
+            limits[name] = make_number(g, (int(np.asarray(array).item()) - offset) * step, data)
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    return g.op("QuantizeLinear", g.op("Clip", data, **limits), scale, *zero_points, **attributes)
+
+
 def _limit(g: GraphContext, limit: Value | float | None, sign: int) -> float | None:
     """The number of a constant limit; None if there is none."""
     if limit is None:
