@@ -222,9 +222,10 @@ def _of_forms(parts: ModelParts, opset: int | None, target: Target) -> Iterator[
         rules.setdefault(rule.operator, []).append(rule)
     for (domain, op_type, _), members in parts.nodes.items():
         schema = operator_schema(op_type, opset) if opset is not None and op_type in rules else None
-        for _, node in members if schema is not None and domain in _STANDARD else ():
-            rule = next((rule for rule in rules[op_type] if rule_matches(rule, node, schema)), None)
-            if rule is not None:
+        if schema is None or domain not in _STANDARD:
+            continue
+        for _, node in members:
+            for rule in [rule for rule in rules[op_type] if rule_matches(rule, node, schema)][:1]:
                 others = list_other_attributes(rule, node, schema)
                 names = [*rule.attributes, *others, *rule.present_inputs]
                 effect = "its results are wrong" if rule.outcome == "wrong" else "it is refused"

@@ -1,5 +1,7 @@
 """Forms of Clip, and of Max with a constant."""
 
+from typing import Any
+
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
@@ -66,8 +68,8 @@ def tanh_bounded(g: GraphContext, input: Value) -> Value:
     node = input.producer()
     if node is not None and node.op_type == "Clip" and not node.domain:
         raise g.refuse("a Clip bounds it")
-    limits = {name: make_number(g, number, input) for name, number in (("min", -20.0), ("max", 20.0))}
-    return g.op("Tanh", g.op("Clip", input, **limits))
+    low, high = (make_number(g, number, input) for number in (-20.0, 20.0))
+    return g.op("Tanh", g.op("Clip", input, min=low, max=high))
 
 
 @onnx_symbolic("form::Clip.before_quantization")
@@ -79,19 +81,22 @@ def clip_before_quantization(
     if node is None or node.op_type != "QuantizeLinear" or node.domain:
         raise g.refuse("QuantizeLinear does not compute the operand")
     data, scale, *zero_points = node.inputs
-    numbers = [None if value is None else g.constant_value(value) for value in (scale, *zero_points)]
-    if data is None or any(number is None or number.size != 1 for number in numbers):
+    arrays = [None if value is None else g.constant_value(value) for value in (scale, *zero_points)]
+    numbers = [array.item() for array in arrays if array is not None and array.size == 1]
+    if data is None or len(numbers) < len(arrays):
         raise g.refuse("the scale or the zero point are computed, or they differ between channels")
-    step, offset = numbers[0].item(), numbers[1].item() if zero_points else 0
-    limits: dict[str, Value] = {}
+    step, offset = numbers[0], numbers[1] if zero_points else 0
+    limits: dict[str, Any] = {}
     for name, limit in (("min", min), ("max", max)):
         array = g.constant_value(limit) if isinstance(limit, Value) else limit
         if limit is not None and array is None:
             raise g.refuse("a limit is computed")
         if array is not None:
             limits[name] = make_number(g, (int(np.asarray(array).item()) - offset) * step, data)
-    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    return g.op("QuantizeLinear", g.op("Clip", data, **limits), scale, *zero_points, **attributes)
+    attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
+    clipped: Value = g.op("Clip", data, **limits)
+    result: Value = g.op("QuantizeLinear", clipped, scale, *zero_points, **attributes)
+    return result
 
 
 def _limit(g: GraphContext, limit: Value | float | None, sign: int) -> float | None:
