@@ -310,7 +310,9 @@ class _Reader:
             maximum_first_size=self.number("maximum_first_size", entry),
             at_output=self.flag("at_output", entry, False),
             splits_batch=self.flag("splits_batch", entry, False), always=self.flag("always", entry, False),
-            outcome=self.outcome(key, entry) if "outcome" in entry else "", **names, **tables,
+            attributes=tables["attributes"], other_attributes=tables["other_attributes"],
+            before_attributes=tables["before_attributes"],
+            outcome=self.outcome(key, entry) if "outcome" in entry else "", **names,
         )  # fmt: skip
         if rule.always and (not rule.outcome or rule.splits_batch):
             self.fail(f"{key}.always", "has an `outcome` beside it, and no `splits_batch`")
