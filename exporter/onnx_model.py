@@ -314,12 +314,13 @@ class OnnxModel(PlannableModel):
             TargetError: `external_data` is requested, but the target of the model does not support it.
         """
         from .devices.prepack.model_saving import save
+        from .devices.targets.state_inputs import without_state_defaults
 
         if self.target is not None:
             self.target.check_saving(external_data)
         # A file can only refer to weights that no pass has changed, so convert again without such passes.
         model = self.model if weights != "reference" or self._convert is None else self._convert(True)
-        save(model, target, external_data, prepack, layout, weights)
+        save(without_state_defaults(model, self.target), target, external_data, prepack, layout, weights)
 
     def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page that compares the model with the file that it was converted from; see docs/report.md.

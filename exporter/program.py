@@ -20,6 +20,7 @@ from .devices.plan.plannable import PlannableModel
 from .devices.prepack.model_saving import save
 from .devices.targets.equivalent_forms import with_forms
 from .devices.targets.load_target import resolve_target
+from .devices.targets.state_inputs import without_state_defaults
 from .devices.targets.target import Target
 from .devices.targets.write_for_target import write_for
 from .files.garbage_collection import rare_collections
@@ -359,7 +360,7 @@ class Program(PlannableModel):
             # A graph can only refer to weights that no pass has changed.
             settings = self.opset, self.registry, self.optimize, (), True, self.target
             model = cast_stored_weights(self.source_model._lower_graph(*settings).model, self.opset)
-        save(model, target, external_data, prepack, layout, weights)
+        save(without_state_defaults(model, self.target), target, external_data, prepack, layout, weights)
 
     def save_source(
         self,

@@ -17,12 +17,15 @@ class FormRule:
             each step.
         attributes: the values that attributes must have, or their default; an operator without the attribute
             does not match.
+        other_attributes: attributes of which one must have another value than these, or a default that is
+            another one.
         outputs: the number of an output; something must read it, or one after it.
         ranks: the ranks of the first input; none for all.
         maximum_first_size: the most that the first size of the first input may be; it must be static.
         types: the element types of the first input, by their ONNX names in lower case; none for all.
         constant_inputs: names of inputs that must be constants.
         computed_inputs: names of inputs that must be there and must not be constants.
+        present_inputs: names of inputs that must be there.
         shared_inputs: names of inputs that another node must read too.
         behind: operators, one of which must compute the first input.
         not_behind: operators, none of which may compute the first input.
@@ -36,16 +39,19 @@ class FormRule:
             optimized, and at opsets that lack the operator. Such a rule has no conditions.
         outcome: what the target does with nodes that match and that the form can write: "refused", or "wrong"
             results without an error; "" if that is not known.
+        always: whether a node that matches has this outcome also if the form cannot write it.
     """
 
     operator: str
     form: str
     attributes: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)
+    other_attributes: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)
     outputs: int | None = None
     ranks: tuple[int, ...] = ()
     types: tuple[str, ...] = ()
     constant_inputs: tuple[str, ...] = ()
     computed_inputs: tuple[str, ...] = ()
+    present_inputs: tuple[str, ...] = ()
     shared_inputs: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
     not_behind: tuple[str, ...] = ()
@@ -57,6 +63,7 @@ class FormRule:
     at_output: bool = False
     at_emission: bool = False
     outcome: str = ""
+    always: bool = False
 
 
 COMPOSITION = "composition"

@@ -91,6 +91,26 @@ def test_a_saved_graph_keeps_its_state_inputs(tmp_path: Path) -> None:
     assert [value.name for value in model.graph.inputs] == ["x", "mean", "steps"]
 
 
+@pytest.mark.parametrize("target", ["mnn", "ncnn", "opencv", "opencv5", "openvino", "tract"])
+def test_a_file_has_no_defaults_of_state_that_a_target_reads_as_constants(
+    target: str, tmp_path: Path
+) -> None:
+    model = Replacing().eval()
+    with pytest.warns(UserWarning, match="pass 'count' at each call"):
+        program = opsetta.export(model, torch.ones(3), mutations="state", target=target)
+    program.verify((torch.randn(3),))
+    program.save(tmp_path / "model.onnx")
+    onnx.checker.check_model(str(tmp_path / "model.onnx"), full_check=True)
+    session = open_session(str(tmp_path / "model.onnx"))
+    assert [value.name for value in session.get_inputs()] == ["x", "count"]
+    assert not session.get_overridable_initializers()
+    first = program.model.graph.initializers["count"].const_value
+    assert first is not None
+    x = torch.randn(3)
+    results = session.run(None, {"x": x.numpy(), "count": first.numpy()})
+    np.testing.assert_allclose(results[0], model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_mutated_buffers_are_dropped_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="count"):
         program = opsetta.export(Counter(), torch.ones(3), mutations="drop")

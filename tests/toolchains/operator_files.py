@@ -37,7 +37,9 @@ class _Embedded(torch.nn.Module):
         super().__init__()
         self.function = function
         self.layer: torch.nn.Module = torch.nn.Identity()
-        if first.dtype == torch.float32 and first.ndim in (2, 3, 4) and first.numel():
+        # A product of 0 and an infinite element is NaN.
+        is_finite = first.dtype == torch.float32 and bool(first.isfinite().all())
+        if is_finite and first.ndim in (2, 3, 4) and first.numel():
             size = first.shape[1] if first.ndim == 4 else first.shape[-1]
             self.layer = torch.nn.Conv2d(size, size, 1) if first.ndim == 4 else torch.nn.Linear(size, size)
             with torch.no_grad():

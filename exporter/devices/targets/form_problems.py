@@ -21,12 +21,13 @@ def find_form_problems(model: ir.Model, target: Target) -> list[TargetProblem]:
     """Return a problem for each node that matches a rule with an outcome; the model is not changed.
 
     A node that the form refuses is not a problem, because a rule may match nodes that need no other form.
+    Rules with `always` are part of `target_problems.find_problems`.
 
     Args:
         model: a valid model.
     """
     operators = {node.op_type for node in every_node(model.graph) if not node.domain}
-    rules = [rule for rule in target.forms if rule.operator in operators]
+    rules = [rule for rule in target.forms if rule.operator in operators and not rule.always]
     if not any(rule.outcome for rule in rules):
         return []
     # Imported here: only rules with an outcome need the symbolic functions.

@@ -38,6 +38,7 @@ _CONVENTIONS = {
     "recurrent_outputs": ("all",),
     "recurrent_sequences": ("squeezed",),
     "vector_inputs": ("reshaped",),
+    "state_inputs": ("required",),
 }
 
 _OPERATOR_LISTS = (
@@ -264,10 +265,13 @@ class _Reader:
         operator, form = (self.text(entry, name, required=True) for name in ("operator", "form"))
         self.one_of(f"{key}.operator", operator, _operators())
         self.one_of(f"{key}.form", form, _forms(operator))
-        attributes = self.table("attributes", entry)
-        before_attributes = self.table("before_attributes", entry)
         before = self.texts(f"{key}.before", entry.get("before", []))
-        for side, owners in (("attributes", [operator]), ("before_attributes", before)):
+        owners_of_tables = {
+            "attributes": [operator],
+            "other_attributes": [operator],
+            "before_attributes": before,
+        }
+        for side, owners in owners_of_tables.items():
             for name, values in self.table(side, entry).items():
                 for owner in owners:
                     self.one_of(f"{key}.{side}", f"{owner}.{name}", _attributes())
@@ -281,6 +285,7 @@ class _Reader:
                 "types",
                 "constant_inputs",
                 "computed_inputs",
+                "present_inputs",
                 "shared_inputs",
                 "behind",
                 "not_behind",
@@ -293,20 +298,24 @@ class _Reader:
         for name in ("behind", "not_behind", "before", "through"):
             for value in names[name]:
                 self.one_of(f"{key}.{name}", value, _operators())
-        if (names["through"] or before_attributes) and not before:
+        if (names["through"] or entry.get("before_attributes")) and not before:
             self.fail(key, "has `before`, if it has `through` or `before_attributes`")
-        rows, before_rows = (
-            {name: tuple(values) for name, values in table.items()}
-            for table in (attributes, before_attributes)
-        )
+        tables = {
+            side: {name: tuple(values) for name, values in self.table(side, entry).items()}
+            for side in owners_of_tables
+        }
         outputs, at_emission = self.number("outputs", entry), self.flag("at_emission", entry, False)
         rule = FormRule(
-            operator, form, rows, outputs=outputs, ranks=tuple(ranks), at_emission=at_emission,
+            operator, form, outputs=outputs, ranks=tuple(ranks), at_emission=at_emission,
             maximum_first_size=self.number("maximum_first_size", entry),
             at_output=self.flag("at_output", entry, False),
-            splits_batch=self.flag("splits_batch", entry, False), before_attributes=before_rows,
+            splits_batch=self.flag("splits_batch", entry, False), always=self.flag("always", entry, False),
+            attributes=tables["attributes"], other_attributes=tables["other_attributes"],
+            before_attributes=tables["before_attributes"],
             outcome=self.outcome(key, entry) if "outcome" in entry else "", **names,
         )  # fmt: skip
+        if rule.always and (not rule.outcome or rule.splits_batch):
+            self.fail(f"{key}.always", "has an `outcome` beside it, and no `splits_batch`")
         if at_emission and rule != FormRule(operator, form, at_emission=True):
             self.fail(f"{key}.at_emission", "has no conditions beside it")
         if at_emission and form in (COMPOSITION, STEPS):

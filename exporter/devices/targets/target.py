@@ -99,6 +99,7 @@ class Conventions:
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
         recurrent_sequences: "squeezed" if only a Squeeze may read the sequence of an LSTM, GRU or RNN of one
             direction.
+        state_inputs: "required" if files have no defaults of state inputs: it reads them as constants.
         vector_inputs: "reshaped" to add a Reshape after inputs of rank 1, which the target reads as columns.
         omitted_passes: passes of the optimization whose results the target cannot read.
         kernels: operators that are written even if onnxruntime has no kernel for them: `Attention` from opset
@@ -117,6 +118,7 @@ class Conventions:
     gemm_weights: str | None = None
     recurrent_outputs: str | None = None
     recurrent_sequences: str | None = None
+    state_inputs: str | None = None
     vector_inputs: str | None = None
     omitted_passes: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from ....passes.realizers.operators.batch_axes import find_batch_axes, sizes_along_batch
+from ....passes.realizers.operators.form_matching import list_other_attributes, rule_matches
 from ....registration import MODULE, InvalidNode, TargetError, TargetProblem
 from ....registration.arguments import every_node, walk_graphs
+from ....registration.form_rule import FormRule
 from ....registration.inference.constant_integers import argument
 from ....registration.schemas import OperatorSchema, operator_schema
 from ....registration.validity.node_check import invalid_nodes
@@ -198,6 +200,7 @@ def find_problems(
                     _of_operator(node, f"{prefix}{reason}", rule.outcome) for reason in reasons_of_rule
                 )
     problems += (problem for position in sorted(of_nodes) for problem in of_nodes[position])
+    problems += _of_forms(parts, opset, target)
     return [*problems, *_of_dimensions(model.graph, target), *_of_batches(model.graph, target)]
 
 
@@ -210,6 +213,28 @@ def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
         )
     if model.ir_version not in target.ir_versions:
         yield TargetProblem(f"IR version {model.ir_version} is not supported, but {target.ir_versions}")
+
+
+def _of_forms(parts: ModelParts, opset: int | None, target: Target) -> Iterator[TargetProblem]:
+    """The nodes that match a rule with `always`: after a conversion, those that no form could write."""
+    rules: dict[str, list[FormRule]] = {}
+    for rule in (rule for rule in target.forms if rule.always):
+        rules.setdefault(rule.operator, []).append(rule)
+    for (domain, op_type, _), members in parts.nodes.items():
+        schema = operator_schema(op_type, opset) if opset is not None and op_type in rules else None
+        if schema is None or domain not in _STANDARD:
+            continue
+        for _, node in members:
+            for rule in [rule for rule in rules[op_type] if rule_matches(rule, node, schema)][:1]:
+                others = list_other_attributes(rule, node, schema)
+                names = [*rule.attributes, *others, *rule.present_inputs]
+                effect = "its results are wrong" if rule.outcome == "wrong" else "it is refused"
+                yield _of_operator(
+                    node,
+                    f"{effect} ({', '.join(names)}); `opsetta convert --target` writes the form "
+                    f"'{rule.form}' if it can",
+                    rule.outcome,
+                )
 
 
 def _of_dimensions(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:

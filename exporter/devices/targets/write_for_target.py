@@ -42,10 +42,11 @@ from ....registration.schemas import operator_schema
 from ....registration.warning import warn
 from ...lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 from .equivalent_forms import with_forms
+from .state_inputs import warn_of_state_inputs
 from .target import Conventions, Target
 from .target_problems import check_model, find_inexact_nodes, list_problems
 
-_MAXIMUM_ROUNDS = 3
+_MAXIMUM_ROUNDS = 5
 """How often the rules of `forms` are applied, because a form may contain operators that have rules too."""
 
 
@@ -59,6 +60,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     if target is None:
         return
     _warn_of_scales(model, target)
+    warn_of_state_inputs(model, target)
     # Searched before forms replace these nodes.
     inexact_nodes = find_inexact_nodes(model, target)
     if inexact_nodes:

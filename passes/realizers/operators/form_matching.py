@@ -36,7 +36,20 @@ def rule_matches(
         return False
     if not _neighbours_match(rule, node):
         return False
+    if rule.other_attributes and not list_other_attributes(rule, node, schema):
+        return False
     return _attributes_match(node, schema, rule.attributes) and _inputs_match(rule, node, schema)
+
+
+def list_other_attributes(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> list[str]:
+    """The attributes that have none of the values of `other_attributes`."""
+    values = {name: _attribute_value(node, schema, name) for name in rule.other_attributes}
+    # An attribute that is absent and has no default has the meaning that every consumer knows.
+    return [
+        name
+        for name, value in values.items()
+        if value is not None and value not in rule.other_attributes[name]
+    ]
 
 
 def _neighbours_match(rule: FormRule, node: ir.Node) -> bool:
@@ -77,6 +90,7 @@ def _inputs_match(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool
     conditions: tuple[tuple[tuple[str, ...], Callable[[ir.Value], bool]], ...] = (
         (rule.constant_inputs, _is_constant),
         (rule.computed_inputs, lambda value: not _is_constant(value)),
+        (rule.present_inputs, lambda _: True),
         (rule.shared_inputs, lambda value: any(reader is not node for reader, _ in value.uses())),
     )
     for names, is_met in conditions:

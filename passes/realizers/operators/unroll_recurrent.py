@@ -2,9 +2,10 @@
 
 1. The length of the sequence is known: dimension 0 of X (dimension 1 with `layout=1`).
 2. Every step reads the same weights: one initializer per direction, however many nodes read the weight.
-3. All directions, peepholes, missing biases and states, `linear_before_reset`, and the activations that
-   need no parameters. Other attributes are refused by name: `clip`, `input_forget`, `activation_alpha`,
-   `activation_beta`, and so is `sequence_lens`.
+3. All directions, peepholes, missing biases and states, `linear_before_reset`, `clip`, and the activations
+   with the default values of their parameters. Other attributes are refused by name: `input_forget`,
+   `activation_alpha`, `activation_beta`, and so is `sequence_lens`, unless it is constant and all sequences
+   are whole.
 4. For a target only the operators that it lacks are unrolled, and a node that cannot be unrolled stays.
 """
 
@@ -23,14 +24,18 @@ from ..rewriting import Rewriter, attribute, constant_of, is_onnx, title
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
-_ACTIVATION_NAMES = {name.lower(): name for name in ("Relu", "Sigmoid", "Tanh", "Softsign", "Softplus")}
+_ACTIVATION_NAMES = {
+    name.lower(): name
+    for name in ("Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")
+}
+"""The activations whose parameters have the same defaults as the operators of these names."""
 OPERATORS_OF_STEPS = frozenset(
     ("Add", "Concat", "Gather", "Gemm", "Mul", "Sigmoid", "Split", "Sub", "Tanh", "Unsqueeze")
 )
 """What the steps of a node with the usual activations, constant weights and a known batch consist of."""
 _NODES_OF_STEP = {"LSTM": 20, "GRU": 24, "RNN": 6}
 """An upper bound for the number of nodes of one step."""
-_REFUSED = ("clip", "activation_alpha", "activation_beta")
+_REFUSED = ("activation_alpha", "activation_beta")
 _WEIGHTS = dict[tuple[ir.Value, int, int, int], ir.Value]
 
 
@@ -44,6 +49,7 @@ class _UnrolledCell:
             resets first, one for two gates and one for the candidate.
         peepholes: those of the input, output and forget gates, or empty.
         functions: the names of the activations.
+        clip: the bound of what the activations read; None for none.
     """
 
     op_type: str
@@ -53,6 +59,14 @@ class _UnrolledCell:
     recurrences: tuple[tuple[ir.Value, ir.Value], ...]
     peepholes: tuple[ir.Value, ...]
     functions: list[str]
+    clip: float | None
+
+    def activate(self, g: GraphContext, number: int, value: ir.Value) -> ir.Value:
+        """Apply an activation to a value, which `clip` bounds."""
+        if self.clip is not None:
+            value = g.op("Clip", value, min=-self.clip, max=self.clip)
+        result: ir.Value = g.op(self.functions[number], value)
+        return result
 
 
 class UnrollRecurrent(ir.passes.InPlacePass):
@@ -142,12 +156,17 @@ class _Unrolling:
             raise GraphError(
                 f"{title(node)} has the attribute 'input_forget', which unroll-recurrent does not support"
             )
-        if self._inputs[4] is not None:
+        if self._inputs[4] is not None and not self._has_whole_sequences(self._inputs[4]):
             raise GraphError(
                 f"{title(node)} has sequence_lens: sequences of different lengths cannot be unrolled"
             )
         if self._dtype is None:
             raise GraphError(f"the element type of X of {title(node)} is unknown")
+
+    def _has_whole_sequences(self, lengths: ir.Value) -> bool:
+        """Whether constant lengths are those of the data."""
+        tensor = constant_of(lengths)
+        return tensor is not None and bool((tensor.numpy() == self._length()).all())
 
     def _length(self) -> int:
         x = self._inputs[0]
@@ -211,6 +230,7 @@ class _Unrolling:
             tuple(recurrences),
             tuple(self._part(g, 7, number, size * gate, size * (gate + 1)) for gate in range(count)),
             self._functions(number),
+            attribute(self._node, "clip"),
         )
 
     def _bias(self, g: GraphContext, number: int, start: int, end: int) -> ir.Value:
@@ -324,40 +344,40 @@ def _sum(g: GraphContext, cell: _UnrolledCell, x: ir.Value, h: ir.Value) -> ir.V
 
 
 def _lstm(g: GraphContext, cell: _UnrolledCell, x: ir.Value, h: ir.Value, c: ir.Value) -> list[ir.Value]:
-    f, gate, out = cell.functions
     # ONNX stores the gates in the order i, o, f, c.
     i, o, forget, candidate = _gates(g, cell, _sum(g, cell, x, h), 4)
     if cell.peepholes:
         i = g.op("Add", i, g.op("Mul", cell.peepholes[0], c))
         forget = g.op("Add", forget, g.op("Mul", cell.peepholes[2], c))
-    kept_state = g.op("Mul", g.op(f, forget), c)
-    new_state = g.op("Add", kept_state, g.op("Mul", g.op(f, i), g.op(gate, candidate)))
+    kept_state = g.op("Mul", cell.activate(g, 0, forget), c)
+    new_state = g.op("Add", kept_state, g.op("Mul", cell.activate(g, 0, i), cell.activate(g, 1, candidate)))
     if cell.peepholes:
         o = g.op("Add", o, g.op("Mul", cell.peepholes[1], new_state))
-    return [g.op("Mul", g.op(f, o), g.op(out, new_state)), new_state]
+    # onnxruntime and OpenVINO bound the gates, and not the state, although the schema says "the input of
+    # activations".
+    return [g.op("Mul", cell.activate(g, 0, o), g.op(cell.functions[2], new_state)), new_state]
 
 
 def _gru(g: GraphContext, cell: _UnrolledCell, x: ir.Value, h: ir.Value) -> list[ir.Value]:
-    f, gate = cell.functions
     # ONNX stores the gates in the order z, r, h.
     z, r, candidate = _gates(g, cell, _product(g, x, cell.weight, cell.bias), 3)
     state_product = _product(g, h, *cell.recurrences[0])
     resets_first = len(cell.recurrences) > 1
     old_z, old_r, *old_candidate = _gates(g, cell, state_product, 2 if resets_first else 3)
-    z = g.op(f, g.op("Add", z, old_z))
-    r = g.op(f, g.op("Add", r, old_r))
+    z = cell.activate(g, 0, g.op("Add", z, old_z))
+    r = cell.activate(g, 0, g.op("Add", r, old_r))
     # `linear_before_reset` = 0 resets the state before its product, 1 resets the product.
     if resets_first:
         recurrent = _product(g, g.op("Mul", r, h), *cell.recurrences[1])
     else:
         recurrent = g.op("Mul", r, old_candidate[0])
-    candidate = g.op(gate, g.op("Add", candidate, recurrent))
+    candidate = cell.activate(g, 1, g.op("Add", candidate, recurrent))
     update = g.op("Mul", g.op("Sub", g.constant(1, x.dtype), z), candidate)
     return [g.op("Add", update, g.op("Mul", z, h))]
 
 
 def _rnn(g: GraphContext, cell: _UnrolledCell, x: ir.Value, h: ir.Value) -> list[ir.Value]:
-    return [g.op(cell.functions[0], _sum(g, cell, x, h))]
+    return [cell.activate(g, 0, _sum(g, cell, x, h))]
 
 
 _STEPS: dict[str, Callable[..., list[ir.Value]]] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}

@@ -226,6 +226,26 @@ def pow_mul(g: GraphContext, X: Value, Y: Value) -> Value:
     return square if exponent.item() == 2 else g.op("Mul", square, X)
 
 
+@onnx_symbolic("form::Mul.half_of_input")
+def mul_half_of_input(g: GraphContext, A: Value, B: Value) -> Value:
+    """The half of a Gelu with Tanh is a factor of its input: consumers fail to fuse another order.
+
+    Writes `x * 0.5 * (1 + Tanh(...))` for `x * (0.5 * (1 + Tanh(...)))`.
+    """
+    for x, product in ((A, B), (B, A)):
+        node = product.producer()
+        if node is None or node.op_type != "Mul" or node.domain:
+            continue
+        for half, total in (node.inputs, node.inputs[::-1]):
+            added = None if total is None else total.producer()
+            if half is None or g.constant_value(half) is None or added is None or added.op_type != "Add":
+                continue
+            sources = [value.producer() for value in added.inputs if value is not None]
+            if any(source is not None and source.op_type == "Tanh" for source in sources):
+                return g.op("Mul", g.op("Mul", x, half), total)
+    raise g.refuse("it is not the product of a value with half of a Tanh and 1")
+
+
 def _register_own_shape(op_type: str) -> None:
     @onnx_symbolic(f"form::{op_type}.own_shape")
     def with_reshaped_channel(g: GraphContext, A: Value, B: Value) -> Value:
@@ -235,7 +255,11 @@ def _register_own_shape(op_type: str) -> None:
         for number, (shape, other) in enumerate(zip(shapes, reversed(shapes), strict=True)):
             if shape is None or other is None or len(shape) != len(other) or len(shape) < 3:
                 continue
-            if shape[1] == 1 != other[1] and all_static(shape) and not is_stored(operands[number]):
+            producer = operands[number].producer()
+            is_reshaped = is_stored(operands[number]) or (
+                producer is not None and producer.op_type == "Reshape"
+            )
+            if shape[1] == 1 != other[1] and all_static(shape) and not is_reshaped:
                 operands[number] = g.op("Reshape", operands[number], list(shape))
                 return g.op(op_type, *operands)
         raise g.refuse("no computed operand has one channel, and the other one several")
@@ -252,6 +276,23 @@ def add_reshaped(g: GraphContext, A: Value, B: Value) -> Value:
     if shape is None or not all_static(shape) or producer is None or producer.op_type == "Reshape":
         raise g.refuse("the sizes are not known, or it has a Reshape")
     return g.op("Add", g.op("Reshape", A, list(shape)), B)
+
+
+@onnx_symbolic("form::Add.vector")
+def add_vector(g: GraphContext, A: Value, B: Value) -> Value:
+    """A constant with leading dimensions of size 1 as a vector, which consumers know as a bias."""
+    operands = [A, B]
+    for number, (operand, other) in enumerate(((A, B), (B, A))):
+        array, rank = g.constant_value(operand), g.rank(other)
+        if (
+            array is not None
+            and rank is not None
+            and 1 < array.ndim <= rank
+            and array.shape[-1] == array.size
+        ):
+            operands[number] = g.constant(array.reshape(-1), g.dtype(operand))
+            return g.op("Add", *operands)
+    raise g.refuse("no operand is a constant row with leading dimensions of size 1")
 
 
 def _emit_unsqueezed(g: GraphContext, op_type: str, operands: list[Value]) -> Value:

@@ -1,5 +1,7 @@
 """Forms of Clip, and of Max with a constant."""
 
+from typing import Any
+
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
@@ -57,6 +59,44 @@ def clip_relu(
         if limit:
             result = g.op("Add", result, make_number(g, limit, input))
     return g.op("Identity", input) if result is input else result
+
+
+@onnx_symbolic("form::Tanh.bounded")
+def tanh_bounded(g: GraphContext, input: Value) -> Value:
+    """Tanh of numbers from -20 to 20, beyond which it is 1: consumers compute infinite exponentials."""
+    require_float(g, input)
+    node = input.producer()
+    if node is not None and node.op_type == "Clip" and not node.domain:
+        raise g.refuse("a Clip bounds it")
+    low, high = (make_number(g, number, input) for number in (-20.0, 20.0))
+    return g.op("Tanh", g.op("Clip", input, min=low, max=high))
+
+
+@onnx_symbolic("form::Clip.before_quantization")
+def clip_before_quantization(
+    g: GraphContext, input: Value, min: Value | int | None = None, max: Value | int | None = None
+) -> Value:
+    """QuantizeLinear of floats within the limits of its integers: consumers may have no Clip of 8 bits."""
+    node = input.producer()
+    if node is None or node.op_type != "QuantizeLinear" or node.domain:
+        raise g.refuse("QuantizeLinear does not compute the operand")
+    data, scale, *zero_points = node.inputs
+    arrays = [None if value is None else g.constant_value(value) for value in (scale, *zero_points)]
+    numbers = [array.item() for array in arrays if array is not None and array.size == 1]
+    if data is None or len(numbers) < len(arrays):
+        raise g.refuse("the scale or the zero point are computed, or they differ between channels")
+    step, offset = numbers[0], numbers[1] if zero_points else 0
+    limits: dict[str, Any] = {}
+    for name, limit in (("min", min), ("max", max)):
+        array = g.constant_value(limit) if isinstance(limit, Value) else limit
+        if limit is not None and array is None:
+            raise g.refuse("a limit is computed")
+        if array is not None:
+            limits[name] = make_number(g, (int(np.asarray(array).item()) - offset) * step, data)
+    attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
+    clipped: Value = g.op("Clip", data, **limits)
+    result: Value = g.op("QuantizeLinear", clipped, scale, *zero_points, **attributes)
+    return result
 
 
 def _limit(g: GraphContext, limit: Value | float | None, sign: int) -> float | None:

@@ -72,6 +72,13 @@ def _register_initial_state(op_type: str) -> None:
         )
 
 
+def _reverse_steps(g: GraphContext, sequence: Value, steps: int | Value) -> Value:
+    """The steps in reverse: of a known number by their positions, which more consumers read."""
+    if isinstance(steps, int):
+        return g.op("Gather", sequence, np.arange(steps - 1, -1, -1, dtype=np.int64), axis=0)
+    return g.op("Slice", sequence, starts=[-1], ends=[np.iinfo(np.int64).min], axes=[0], steps=[-1])
+
+
 def _register_split_directions(op_type: str) -> None:
     @onnx_symbolic(f"form::{op_type}.split_directions")
     def with_one_direction(
@@ -88,10 +95,8 @@ def _register_split_directions(op_type: str) -> None:
         **arguments: Any,
     ) -> list[Value]:
         """A layer forwards for each direction, of which one reads the steps in reverse."""
-        steps, _, _ = _sizes(g, X, R, layout)
-        if sequence_lens is not None or direction == "forward":
-            raise g.refuse("only whole sequences in reverse are read forwards")
-        order = np.arange(steps - 1, -1, -1, dtype=np.int64)
+        if sequence_lens is not None or direction == "forward" or layout:
+            raise g.refuse("only whole sequences in reverse, their steps first, are read forwards")
         per_direction: list[list[Value]] = []
         for number, is_reversed in enumerate([True] if direction == "reverse" else [False, True]):
 
@@ -105,12 +110,12 @@ def _register_split_directions(op_type: str) -> None:
 
             count = len(_ACTIVATIONS[op_type])
             chosen = activations and activations[number * count : (number + 1) * count]
-            data = g.op("Gather", X, order, axis=0) if is_reversed else X
+            data = _reverse_steps(g, X, g.size(X, 0)) if is_reversed else X
             parts = {name: part(arguments[name]) for name in (*_STATES[op_type], "P") if name in arguments}
             named = {**arguments, **parts, **_plain(op_type, chosen, 1)}
             results = as_list(g.op(op_type, data, part(W), part(R), part(B), None, **named, outputs=outputs))
             if is_reversed:
-                results[0] = g.op("Gather", results[0], order, axis=0)
+                results[0] = _reverse_steps(g, results[0], g.size(X, 0))
             per_direction.append(results)
         if len(per_direction) == 1:
             return per_direction[0]

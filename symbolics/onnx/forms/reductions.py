@@ -88,8 +88,9 @@ def reduce_merged_axes(
     if len(reduced) < 3:
         raise g.refuse("fewer than three dimensions are reduced")
     if len(reduced) == len(sizes) and not keepdims:
-        # Consumers without tensors of rank 0 do not read a Reshape to one.
-        return g.op(op_type, g.op("Reshape", data, [-1]), axes=[0], keepdims=0)
+        # Consumers without tensors of rank 0 do not read a Reshape to one; some fail at one to a vector.
+        total = g.op(op_type, g.op("Reshape", data, [1, -1]), axes=[1], keepdims=0)
+        return g.op("ReduceSum", total, axes=[0], keepdims=0)
     first, end = reduced[0], reduced[-1] + 1
     before, after = math.prod(sizes[:first]), math.prod(sizes[end:])
     if reduced != list(range(first, end)):

@@ -194,3 +194,16 @@ def grid_sample(
         return _sample(g, X, grid, mode, padding_mode, bool(align_corners))
     mode = _FORMER_MODES.get(mode, mode)
     return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
+
+
+@onnx_symbolic("form::GridSample.samples")
+def grid_sample_of_gathered_pixels(
+    g: GraphContext,
+    X: Value,
+    grid: Value,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+    align_corners: int = 0,
+) -> Value:
+    """Weighted sums of gathered pixels."""
+    return _sample(g, X, grid, _TODAY_MODES.get(mode, mode), padding_mode, bool(align_corners))

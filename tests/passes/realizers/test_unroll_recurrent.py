@@ -80,6 +80,9 @@ def test_at_each_opset(op_type, opset):
         ("GRU", {"linear_before_reset": 1, "direction": "bidirectional"}),
         ("GRU", {"linear_before_reset": 0, "bias": False}),
         ("RNN", {"activations": ["Relu", "Softsign"], "direction": "bidirectional"}),
+        ("LSTM", {"clip": 0.3, "peepholes": True}),
+        ("GRU", {"clip": 0.3, "activations": ["HardSigmoid", "Elu"]}),
+        ("RNN", {"clip": 0.3, "activations": ["LeakyRelu"]}),
         ("LSTM", {"outputs": ("", "Y_h", "")}),
         ("LSTM", {"x": (LENGTH, "batch", INPUTS), "state": False}),
     ],
@@ -144,7 +147,6 @@ def test_batches_first():
     ("changes", "message"),
     [
         ({"x": ("time", BATCH, INPUTS)}, "sequence length of LSTM 'r' is 'time'"),
-        ({"clip": 0.5}, "'clip'"),
         ({"input_forget": 1}, "'input_forget'"),
         ({"activations": ["Affine", "Tanh", "Tanh"]}, "'Affine'"),
     ],

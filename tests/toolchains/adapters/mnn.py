@@ -25,7 +25,7 @@ def run(job) -> list[np.ndarray]:
     module = MNN.nn.load_module_from_file(converted, list(job.feed), job.outputs)
     values = []
     for array in job.feed.values():
-        kind = MNN.expr.int if array.dtype == np.int64 else MNN.expr.float
+        kind = MNN.expr.int if array.dtype.kind == "i" else MNN.expr.float
         narrow = array.astype(np.int32) if array.dtype == np.int64 else array
         values.append(MNN.expr.const(narrow, list(array.shape), MNN.expr.NCHW, kind))
     results = [MNN.expr.convert(result, MNN.expr.NCHW) for result in module.onForward(values)]

@@ -17,7 +17,7 @@ PNNX = os.path.join(os.path.dirname(importlib.util.find_spec("pnnx").origin), "p
 """The executable. The Python command `pnnx` imports torch first, which takes longer than a conversion."""
 _NO_BATCH = 233
 """What pnnx writes for an input of which no dimension is known as the batch."""
-_TYPES = {"float32": "f32", "int64": "i64"}
+_TYPES = {"float32": "f32", "int32": "i32", "int64": "i64"}
 
 
 def run(job) -> list[np.ndarray]:
