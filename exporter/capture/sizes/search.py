@@ -27,12 +27,12 @@ from .conditions.branches import OF_MODEL, Branch, BranchSearch, Failure, Trials
 from .conditions.critical_sizes import find_boundary, find_first_failure
 from .conditions.general_side import point_of_other_sides
 from .conditions.guards import Guard, Point
+from .differences import OTHER_PATH, OTHER_RANK, difference, line_at
 from .requests.example_sizes import leaf_at_sizes
+from .short_loops import sizes_of_short_loops
 from .size_limits import SizeLimits, declared_range, environment_of, sizes_at, sums_of_symbols
-from .trials.differences import OTHER_PATH, OTHER_RANK, difference, line_at
 from .trials.neutral_calls import adds_neutral_call
 from .trials.operator_trace import Trace, line_of_guard
-from .trials.short_loops import sizes_of_short_loops
 from .trials.size_trials import LoopTooLong, NotRun, Tracer
 
 _FURTHEST = 1 << 20

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.exporter.capture.sizes.trials.differences import difference
+from opsetta.exporter.capture.sizes.differences import difference
 from opsetta.exporter.capture.sizes.trials.operator_trace import Trace
 
 

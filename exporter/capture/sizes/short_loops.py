@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from ..conditions.guards import Guard, Point
+from .conditions.guards import Guard, Point
 
 _LARGEST_SIZE = 8
 _MOST_DIMENSIONS = 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ....torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode
-from ..conditions.branches import OF_MODEL, Failure
-from .operator_trace import WITHOUT_ONES, Step, Trace
+from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode
+from .conditions.branches import OF_MODEL, Failure
+from .trials.operator_trace import WITHOUT_ONES, Step, Trace
 
 OTHER_PATH = "the model computes something else at other sizes"
 OTHER_RANK = "a result has another rank at other sizes"
