@@ -199,9 +199,15 @@ def _read_schema(schema: Any) -> OperatorSchema:
     )
 
 
+_LARGEST_OPSET = 2**31 - 1
+"""onnx takes a C int; a file has 64 bits for the number."""
+
+
 @functools.lru_cache(maxsize=4096)
 def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema | None:
     """The schema of an operator at an opset; None if it is unknown or deprecated there."""
+    if abs(opset) > _LARGEST_OPSET:
+        return None
     try:
         schema = onnx.defs.get_schema(name, opset, domain)
     except onnx.defs.SchemaError:

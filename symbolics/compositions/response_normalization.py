@@ -19,8 +19,8 @@ def response_normalization(
     """
     if size < 1 or size % 2 == 0:
         raise g.refuse(f"its window of {size} channels must be odd and positive")
-    if min(alpha, beta, bias) < 0:
-        raise g.refuse(f"its alpha {alpha:g}, beta {beta:g} and bias {bias:g} must not be negative")
+    if not all(number >= 0 for number in (alpha, beta, bias)):
+        raise g.refuse(f"its alpha {alpha:g}, beta {beta:g} and bias {bias:g} must be 0 or more")
     if alpha and beta:
         return g.op("LRN", images, size=size, alpha=alpha, beta=beta, bias=bias)
     if not beta:

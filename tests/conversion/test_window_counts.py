@@ -5,6 +5,8 @@ import onnx
 import pytest
 from onnx import helper
 
+from opsetta import OpsettaError
+
 from ..opsets import HIGHEST
 from .test_conversion import converted, run
 
@@ -56,3 +58,20 @@ def test_windows_of_unknown_sizes_need_no_composition():
     for size in (6, 7, 8):
         array = np.arange(2 * size, dtype=np.float32).reshape(1, 2, size)
         np.testing.assert_allclose(run(new, x=array)[0], run(proto, x=array)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "outputs", "attributes"),
+    [
+        ("AveragePool", ["x", "x"], ["y"], {}),
+        ("MaxPool", ["x"], ["y", "z", "w"], {}),
+        ("LpPool", ["x"], ["y"], {"alpha": 1.0}),
+    ],
+)
+def test_node_that_its_schema_refuses_is_an_error_of_the_file(op_type, inputs, outputs, attributes):
+    node = helper.make_node(op_type, inputs, outputs, ceil_mode=1, **SEQUENCE, **attributes)
+    infos = [helper.make_tensor_value_info(name, FLOAT, [1, 2, 7]) for name in ("x", "y")]
+    graph = helper.make_graph([node], "graph", infos[:1], infos[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    with pytest.raises(OpsettaError, match="not valid at its opset 22"):
+        converted(proto, 13)

@@ -246,7 +246,8 @@ def program(seed: int) -> Program:
     inputs: list[tuple[Any, ...]] = []
     shapes = None
     # A trace keeps the path of the example, of which a warning tells.
-    if random.random() < 0.5 and (options["capture"], end) != ("trace", "fixes a size"):
+    keeps_path = options["capture"] == "trace" and end in ("fixes a size", "decides")
+    if random.random() < 0.5 and not keeps_path:
         shapes, inputs = ({0: "batch"},), [(torch.randn(size, WIDTH),) for size in (2, 5)]
     text = f"{end} of {names}, {mode}, {options}, {shapes}, example of {list(example[0].shape)}"
     return Program(seed, model, example, inputs, text, shapes, _Restoring(model), options)

@@ -136,3 +136,9 @@ def test_ir_versions_are_onnx_s_own():
         17: 8,
         21: 10,
     }
+
+
+@pytest.mark.parametrize("opset", [2**31, 2**62, -(2**31) - 1])
+def test_opset_beyond_an_int_has_no_operator(opset):
+    assert schemas.operator_schema("Slice", opset) is None
+    assert not schemas.misnames_cut_sizes(opset)

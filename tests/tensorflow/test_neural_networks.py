@@ -229,6 +229,12 @@ def test_normalization_of_old_graphs(scaled: bool) -> None:
             "odd and positive",
         ),
         (
+            "LRN",
+            {"input": floats(1, 4, 4, 3)},
+            {"depth_radius": 1, "bias": 1.0, "alpha": 1.0, "beta": float("nan")},
+            "beta nan .* must be 0 or more",
+        ),
+        (
             "ResizeBilinear",
             {"images": floats(1, 4, 4, 3), "size": np.array([2, 2], dtype=np.int32)},
             {"align_corners": True, "half_pixel_centers": True},

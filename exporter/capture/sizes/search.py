@@ -27,17 +27,17 @@ from .conditions.branches import OF_MODEL, Branch, BranchSearch, Failure, Trials
 from .conditions.critical_sizes import find_boundary, find_first_failure
 from .conditions.general_side import point_of_other_sides
 from .conditions.guards import Guard, Point
+from .differences import OTHER_PATH, OTHER_RANK, difference, line_at
 from .requests.example_sizes import leaf_at_sizes
+from .short_loops import sizes_of_short_loops
 from .size_limits import SizeLimits, declared_range, environment_of, sizes_at, sums_of_symbols
 from .trials.neutral_calls import adds_neutral_call
 from .trials.operator_trace import Trace, line_of_guard
-from .trials.size_trials import NotRun, Tracer
+from .trials.size_trials import LoopTooLong, NotRun, Tracer
 
 _FURTHEST = 1 << 20
 _MOST_OF_TWO = 8
 """The number of sizes of each of two dimensions that are tried in combination."""
-_OTHER_PATH = "the model computes something else at other sizes"
-_OTHER_RANK = "a result has another rank at other sizes"
 _NEGATIVE_SIZE = "another dimension would have a negative size"
 _ASSUMED_BY_TORCH = "torch.export assumed it"
 
@@ -403,9 +403,13 @@ class Search:
         if any((size_of(size) or 0) < 0 for tensor in tensors for size in tensor.shape):
             return _NEGATIVE_SIZE, ""
         model, graph = self._traces(point)
-        failure = _difference(model, graph)
+        if isinstance(model.error, LoopTooLong):
+            short = self._with_short_loops(point)
+            if short is not None:
+                return self._failure_at(short)
+        failure = difference(model, graph)
         if failure is None and model.results != graph.results and self._has_same_results:
-            failure = _OTHER_PATH, _line_at(model, len(model.steps))
+            failure = OTHER_PATH, line_at(model, len(model.steps))
         if failure is not None and adds_neutral_call(model.steps, graph.steps):
             changed = {name: size for name, size in point.items() if size != self.base[name]}
             self.limits.general_points.append(changed)
@@ -415,7 +419,7 @@ class Search:
                 self.limits.unproven.setdefault(name, set()).update(axes)
         if failure is not None and not self._is_comparable:
             if graph.other_rank is not None:
-                return _OTHER_RANK, ""
+                return OTHER_RANK, ""
             if self._tracer.has_other_results(model, graph):
                 return failure
             # The trial at the example's sizes may raise an exception too, such as for a value that the model
@@ -446,15 +450,21 @@ class Search:
             or guard.expression in asked_by_user
         ]
 
+    def _with_short_loops(self, point: Point) -> Point | None:
+        """Sizes at which the conditions have the same answers and no loop is too long to be run."""
+        return sizes_of_short_loops(
+            point, self._guards, lambda sizes: self._tracer.has_long_loop(self._sizes_at(sizes))
+        )
+
     @functools.cached_property
     def _base_traces(self) -> tuple[Trace, Trace]:
-        return self._traces(self.base)
+        return self._traces(self._with_short_loops(self.base) or self.base)
 
     @functools.cached_property
     def _is_comparable(self) -> bool:
         """Whether model and graph run the same operators at the example's own sizes."""
         model, graph = self._base_traces
-        is_same = model.error is None and _difference(model, graph) is None
+        is_same = model.error is None and difference(model, graph) is None
         if not is_same:
             self._tracer.check_results(model, graph)
         return is_same
@@ -473,28 +483,10 @@ class Search:
         run = functools.partial(self._tracer.run, lambda: self.values_at(point), self._sizes_at(point))
         knows_rows = self._knows_rows and self._tracer.has_rows
         traces = run(knows_rows=knows_rows)
-        if knows_rows and _difference(*traces) is not None:
+        if knows_rows and difference(*traces) is not None:
             # The recording may have fixed a number of rows at another one.
             of_any_rows = run()
-            self._knows_rows = _difference(*of_any_rows) is not None
+            self._knows_rows = difference(*of_any_rows) is not None
             is_decision = isinstance(of_any_rows[0].error, GuardOnDataDependentSymNode)
             return traces if is_decision and traces[0].error is None else of_any_rows
         return traces
-
-
-def _difference(model: Trace, graph: Trace) -> Failure | None:
-    """The reason why two traces differ, and the line of the model; None if they agree."""
-    if isinstance(model.error, GuardOnDataDependentSymNode):
-        return "the model decides on a value of a tensor at other sizes", model.error_line
-    if model.error is not None:
-        text = " ".join(str(model.error).split())[:120] or type(model.error).__name__
-        return f"{OF_MODEL}: {text}", model.error_line
-    if model.steps != graph.steps or graph.error is not None:
-        pairs = zip(model.steps, graph.steps, strict=False)
-        first_difference = next((i for i, (a, b) in enumerate(pairs) if a != b), len(graph.steps))
-        return _OTHER_PATH, _line_at(model, first_difference)
-    return None if graph.other_rank is None else (_OTHER_RANK, _line_at(model, graph.other_rank - 1))
-
-
-def _line_at(model: Trace, step: int) -> str:
-    return model.lines[max(0, min(step, len(model.lines) - 1))] if model.lines else ""

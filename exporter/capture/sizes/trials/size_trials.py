@@ -65,6 +65,10 @@ class NotRun(NotImplementedError):
     """A model that is not run at other sizes."""
 
 
+class LoopTooLong(NotRun):
+    """A model with a loop that would run too often in a trial."""
+
+
 class Tracer:
     """Runs a model and its captured graph on fake tensors of any sizes.
 
@@ -181,13 +185,13 @@ class Tracer:
             if self._kernels is not None:
                 self._kernels.clear()
         self._has_kernels_of_rows = knows_rows
-        counts = [node.args[4] for node in self._loop_nodes]
-        lengths = [size_of(item.meta["val"]) if isinstance(item, torch.fx.Node) else item for item in counts]
-        # The body of a long loop would run for each iteration.
-        is_long = any(length is not None and length > _MOST_ITERATIONS for length in lengths)
-        if self._is_opaque or is_long:
+        if self._is_opaque or self.has_long_loop(size_of):
             model = Trace()
-            model.error = NotRun("functions given to operators, and long loops, are not run on fake tensors")
+            model.error = (
+                NotRun("functions given to operators are not run on fake tensors")
+                if self._is_opaque
+                else LoopTooLong("long loops are not run on fake tensors")
+            )
             return model, Trace()
         sizes = PromisedSizes(size_of)
         traces = self._same_calls(leaves, sizes) if self._remaining_differences else None
@@ -197,6 +201,12 @@ class Tracer:
         if model.error is not None:
             return model, Trace()
         return model, self._attempt(functools.partial(self._run_graph, sizes), leaves)
+
+    def has_long_loop(self, size_of: Callable[[Size], int | None]) -> bool:
+        """Whether the body of a loop over a dynamic size would run too often at given sizes."""
+        counts = [node.args[4] for node in self._loop_nodes]
+        lengths = [size_of(item.meta["val"]) if isinstance(item, torch.fx.Node) else item for item in counts]
+        return any(length is not None and length > _MOST_ITERATIONS for length in lengths)
 
     def _call_operator(self, operator: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         """Call an operator; the layouts of results say nothing of known numbers."""

@@ -98,7 +98,8 @@ def _miscounts_windows(node: ir.Node) -> bool:
     schema = onnx.defs.get_schema(node.op_type, onnx.defs.onnx_opset_version(), "")
     try:
         types = onnx.shape_inference.infer_node_outputs(schema, message, {message.input[0]: operand})
-    except onnx.shape_inference.InferenceError:
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
+        # The check of nodes against their schemas says what is wrong.
         return False
     sizes = types[message.output[0]].tensor_type.shape.dim
     return any(

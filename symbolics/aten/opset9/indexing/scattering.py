@@ -38,7 +38,9 @@ def index_put(
     updates = _updates(g, values, shape, sizes[len(dims) :], dims)
     rows = merge_dims(g, front, 0, len(dims))
     row_sizes = sizes[len(dims) :]
-    updates = g.call("aten::reshape", self=updates, shape=[-1, *row_sizes])
+    if len(shape) != 1:
+        # Reshape cannot infer the number of rows beside a size of 0, so none is written where not needed.
+        updates = g.call("aten::reshape", self=updates, shape=[-1, *row_sizes])
     name = "composed::accumulate_rows" if accumulate else "composed::write_rows"
     written = g.call(name, self=rows, index=g.op("Reshape", index_of_merged, [-1]), values=updates)
     restored = g.call("aten::reshape", self=written, shape=sizes)
