@@ -128,9 +128,9 @@ class Search:
         conditions = list(self._read_questions(environment_of(self._placeholders), {}))
         guards = [*conditions, *(guard for guard in self._guards if guard.has_floats)]
         distinct_guards = {guard.expression: guard for guard in reversed(guards)}.values()
-        self._branches.repeat(
-            [guard for guard in distinct_guards if not guard.is_number and not is_about_one(guard, self.base)]
-        )
+        repeated = [guard for guard in distinct_guards if not guard.is_number]
+        repeated = [guard for guard in repeated if not is_about_one(guard, self.base)]
+        self._branches.repeat(repeated, {guard.expression for guard in conditions})
         # A text leads to no branch that another capture would show.
         self._branches.try_branch(Branch(self.base), [guard for guard in conditions if not guard.is_text])
         return self._take_unexplored()

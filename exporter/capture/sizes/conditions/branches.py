@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import sympy
 
@@ -154,20 +154,27 @@ class BranchSearch:
         line = branch.violated[-1].line
         self._trials.restrict(_text(branch.violated), ("the model's branch is not known", line), [line])
 
-    def repeat(self, guards: Sequence[Guard]) -> None:
+    def repeat(self, guards: Sequence[Guard], asked: Collection[sympy.Basic]) -> None:
         """Try conditions at more points that violate them and that no restriction excludes.
 
-        In a large model, each condition has a trial at its own nearest change, and shares further ones.
+        In a large model, each condition of the user's code has a trial at its own nearest change, and shares
+        further ones. One of torch's kernels has one trial, as others of theirs have that are not repeated; so
+        has a text: its length is another condition, so that several texts are tried.
+
+        Args:
+            asked: the conditions that the user's code tested.
         """
         affordable = _NODES_OF_TRIALS // max(1, self._trials.number_of_operators)
         count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
-        if self._trials.is_of_large_model:
-            for guard in guards:
-                self._try_violations(guard, 1, [])
+        is_large = self._trials.is_of_large_model
+        branching = [guard for guard in guards if guard.expression in asked and not guard.is_text]
+        for guard in branching if is_large else []:
+            self._try_violations(guard, 1, [])
         for guard in guards:
-            shared = self._trials.valid_points() if self._trials.is_of_large_model else []
+            shared = self._trials.valid_points() if is_large else []
             violations = [point for point in shared if 0 not in point.values() and not guard.holds(point)]
-            self._try_violations(guard, count, violations)
+            has_one = is_large and guard not in branching
+            self._try_violations(guard, 1 if has_one else count, violations)
 
     def _try_violations(self, guard: Guard, count: int, tried: Sequence[Point]) -> None:
         """Try a condition at further points until the graph is valid at `count` points that violate it.

@@ -171,13 +171,24 @@ def test_the_number_of_branches_is_bounded() -> None:
     assert len(search.unexplored) == MOST_BRANCHES
 
 
+def test_conditions_of_kernels_and_texts_have_one_trial_in_a_large_model() -> None:
+    of_kernel = Guard(sympy.Lt(N, 30), {N: "n"}, "")
+    of_text = Guard(sympy.Ne(N, 50), {N: "n"}, "", is_text=True)
+    points: list[Point] = []
+    BranchSearch(_trials(1000, points, [])).repeat([of_kernel, of_text], {of_text.expression})
+    assert len(points) == 2
+    for guard in (of_kernel, of_text):
+        assert not all(guard.holds(point) for point in points)
+
+
 @pytest.mark.parametrize(("number_of_operators", "most"), [(10, 1000), (1000, 24)], ids=["small", "large"])
 def test_conditions_of_a_large_model_share_trials(number_of_operators: int, most: int) -> None:
     guards = [Guard(sympy.Lt(N, size), {N: "n"}, "") for size in range(20, 40)]
     points: list[Point] = []
     conditions: list[str] = []
     BranchSearch(_trials(number_of_operators, points, conditions)).repeat(
-        [*guards, Guard(sympy.Ne(N, 7), {N: "n"}, "")]
+        [*guards, Guard(sympy.Ne(N, 7), {N: "n"}, "")],
+        {sympy.Ne(N, 7), *(guard.expression for guard in guards)},
     )
     assert conditions == ["n != 7"]
     for guard in guards:
