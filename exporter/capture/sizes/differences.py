@@ -54,7 +54,7 @@ def _with_equal_writes(steps: Sequence[Step]) -> list[Step]:
     kept: list[Step] = []
     for number, (name, *step_arguments, results) in enumerate(steps):
         result = ("result", number, 0)
-        renamed = [_renamed(origins, argument) for argument in step_arguments]
+        renamed = [_rename_values(origins, argument) for argument in step_arguments]
         if _SCATTERS.fullmatch(str(name)):
             origins[result] = renamed[0]
             scattered.add(result)
@@ -73,8 +73,8 @@ def _with_equal_writes(steps: Sequence[Step]) -> list[Step]:
     return kept
 
 
-def _renamed(origins: Mapping[object, object], argument: object) -> object:
+def _rename_values(origins: Mapping[object, object], argument: object) -> object:
     """An argument with the origin of its tensor replaced, which a view that drops axes of size 1 contains."""
     if isinstance(argument, tuple) and argument[:1] == (WITHOUT_ONES,):
-        return (WITHOUT_ONES, _renamed(origins, argument[1]), *argument[2:])
+        return (WITHOUT_ONES, _rename_values(origins, argument[1]), *argument[2:])
     return origins.get(argument, argument)

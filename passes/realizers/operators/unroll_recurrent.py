@@ -156,17 +156,14 @@ class _Unrolling:
             raise GraphError(
                 f"{title(node)} has the attribute 'input_forget', which unroll-recurrent does not support"
             )
-        if self._inputs[4] is not None and not self._has_whole_sequences(self._inputs[4]):
+        lengths = None if self._inputs[4] is None else constant_of(self._inputs[4])
+        has_whole_sequences = lengths is not None and (lengths.numpy() == self._length()).all()
+        if self._inputs[4] is not None and not has_whole_sequences:
             raise GraphError(
                 f"{title(node)} has sequence_lens: sequences of different lengths cannot be unrolled"
             )
         if self._dtype is None:
             raise GraphError(f"the element type of X of {title(node)} is unknown")
-
-    def _has_whole_sequences(self, lengths: ir.Value) -> bool:
-        """Whether constant lengths are those of the data."""
-        tensor = constant_of(lengths)
-        return tensor is not None and bool((tensor.numpy() == self._length()).all())
 
     def _length(self) -> int:
         x = self._inputs[0]

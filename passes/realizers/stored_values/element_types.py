@@ -114,11 +114,11 @@ class _TypeConversion:
         for value in (*graph.inputs, *graph.initializers.values(), *(v for n in nodes for v in n.outputs)):
             if value.dtype in _FLOATS and isinstance(value.type, ir.TensorType):
                 self._original[value] = value.dtype
-        self._dividing.update(
-            node
-            for node in nodes
-            if (divisor := self._divisor(node)) is not None and self._count_beyond_range(divisor)
-        )
+        for node in nodes:
+            position = _DIVISORS.get(node.op_type, len(node.inputs))
+            divisor = node.inputs[position] if position < len(node.inputs) else None
+            if divisor in self._original and self._count_beyond_range(divisor):
+                self._dividing.add(node)
         for value in list(graph.initializers.values()):
             self._convert_initializer(value)
         for value in graph.inputs if self._converts_interface else ():
@@ -188,12 +188,6 @@ class _TypeConversion:
             return 0
         array = tensor.numpy()
         return int((np.isfinite(array) & (np.abs(array) > np.float32(dtype.max))).sum())
-
-    def _divisor(self, node: ir.Node) -> ir.Value | None:
-        """The floating-point weight by which a node divides, if any."""
-        position = _DIVISORS.get(node.op_type, len(node.inputs))
-        value = node.inputs[position] if position < len(node.inputs) else None
-        return value if value in self._original else None
 
     def _convert_node(self, node: ir.Node) -> None:
         schema = None if self._is_excluded(node) else _schema(node, self._rewriter.opset)
