@@ -190,6 +190,9 @@ def test_functional_program_computes_what_eager_does(data: st.DataObject) -> Non
         # Writes to windows and through expanded tensors, which eager allows in some places, are refused.
         if "aten::unfold" in str(error) or "aten::expand" in str(error):
             return
+        # Without shapes, nothing tells whether contiguous() copies.
+        if not recorder.shapes and "it is unknown whether this shares memory" in str(error):
+            return
         raise
 
     assert not any(is_inplace_name(node.op_type) or is_out_overload(node) for node in model.graph)
