@@ -1,7 +1,6 @@
 """Convolutions and transposed convolutions."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...registration import GraphContext, Value, onnx_symbolic
 from ..compositions.size_arithmetic import UNKNOWN
@@ -41,8 +40,21 @@ def conv(
 
 
 @onnx_symbolic("caffe2::ConvRelu")
-def conv_relu(g: GraphContext, **arguments: Any) -> Value:
-    return g.op("Relu", g.call("caffe2::Conv", **arguments))
+def conv_relu(
+    g: GraphContext,
+    X: Value,
+    filter: Value,
+    bias: Value | None = None,
+    kernels: Sequence[int] = (),
+    strides: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    legacy_pad: int = 0,
+    group: int = 1,
+    order: str = "NCHW",
+) -> Value:
+    result = conv(g, X, filter, bias, kernels, strides, pads, dilations, legacy_pad, group, order)
+    return g.op("Relu", result)
 
 
 @onnx_symbolic("caffe2::ConvTranspose")

@@ -106,9 +106,10 @@ class _Integer(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> object:
         if len(args) == 1 and not kwargs:
-            is_tensor = builtins.type(args[0]) is FakeTensor
+            number = args[0]
             # A tensor's own conversion must return a number of Python's.
-            number = args[0].to(torch.int64).item() if is_tensor else args[0]
+            if builtins.type(number) is FakeTensor:
+                number = (number.to(torch.int64) if number.is_floating_point() else number).item()
             integer = as_integer(number) if isinstance(number, (torch.SymInt, torch.SymFloat)) else None
             if integer is not None:
                 return integer

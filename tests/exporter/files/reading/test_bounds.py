@@ -14,7 +14,7 @@ from opsetta import GraphError, ModelFileError
 from opsetta.exporter.command_line import cli
 from opsetta.exporter.files.reading import TRUSTED, Bounds, bounds, read_model, to_ir
 from opsetta.exporter.files.summary import describe_file
-from opsetta.exporter.lowering.conversion import conversion, size, source_validity
+from opsetta.exporter.lowering.conversion import convert_model, size, source_validity
 from opsetta.registration import MAY_OVERWRITE, Limits, UnsupportedError
 from opsetta.registration.construction.graph import Construction
 
@@ -169,7 +169,7 @@ def test_weights_pay_for_nodes_of_other_frameworks():
 
 def test_a_model_of_too_many_nodes_is_refused_before_it_is_prepared(monkeypatch):
     monkeypatch.setattr(bounds, "BOUNDS", Bounds(made_nodes=9))
-    monkeypatch.setattr(conversion, "source_of", None)
+    monkeypatch.setattr(convert_model, "source_of", None)
     with pytest.raises(GraphError, match="more nodes at this opset than the limit for its file; if you"):
         opsetta.OnnxModel(chain_of("Relu", [2])).lower(14)  # All its nodes are copied.
 
