@@ -311,3 +311,13 @@ def number_hash(number: torch.SymInt) -> int:
 
 
 _HASH: Callable[[torch.SymInt], int] = torch.SymInt.__hash__
+
+
+def truth_equals(truth: torch.SymBool, other: object) -> object:
+    """Replace `SymBool.__eq__`, which Python falls back from to the identity where `other` is a number."""
+    if not isinstance(other, (bool, int, float)):
+        return _EQUALS(truth, other)
+    return truth if other == 1 else torch.sym_not(truth) if other == 0 else False
+
+
+_EQUALS: Callable[[torch.SymBool, object], object] = torch.SymBool.__eq__

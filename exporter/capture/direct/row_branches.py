@@ -40,7 +40,9 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 _COUNTS_OF_TRUE = ("aten::any", "aten::sum", "aten::count_nonzero")
 _TESTS_OF_MASKS = (*_COUNTS_OF_TRUE, "aten::all")
 """`all` tells no number of true elements, so it decides no branch by itself."""
-_OF_COUNTS = frozenset({"aten::clamp", "aten::clamp_max", "aten::clamp_min", "aten::select"}) | RESHAPES
+_OF_COUNTS = RESHAPES | frozenset(
+    f"aten::{name}" for name in ("clamp", "clamp_max", "clamp_min", "logical_not", "select", "to")
+)
 """Operators on the counts of several masks, such as those of a batch of images, and their limits."""
 _Definition = tuple[torch.fx.Node, Any]
 _Count = Callable[[int], int]
@@ -169,23 +171,34 @@ def row_branch(
 
 
 def is_about_rows(definitions: Mapping[sympy.Symbol, _Definition]) -> bool:
-    """Whether a condition is about numbers of rows, or about how many elements of a mask are true."""
+    """Whether a condition is about numbers of rows, or about how many elements of a tensor are not 0."""
     return bool(definitions) and all(
         node.target not in READS_OF_NUMBERS
         or _count_of_true(node.args[0], _TESTS_OF_MASKS) is not None
-        or _is_count_of_several(node.args[0])
+        or _tests_elements(node.args[0])
         for node, _ in definitions.values()
     )
 
 
-def _is_count_of_several(node: object) -> bool:
-    """Whether a number is one of the counts of true elements along an axis, or a limit of it."""
+def _tests_elements(node: object) -> bool:
+    """Whether a number tells how many elements of a tensor are not 0, or whether any or all are.
+
+    A sum counts only in tensors of booleans and integers. The result may be that along an axis, limited, or
+    compared with a number. PyTorch takes an element other than 0 as true, whatever its type.
+    """
     while isinstance(node, torch.fx.Node) and isinstance(node.target, OpOverload):
         source: Any = node.args[0] if node.args else None
         name = schema_of(node.target).name
-        if name in _COUNTS_OF_TRUE:
-            return isinstance(source, torch.fx.Node) and source.meta["val"].dtype == torch.bool
-        if name not in _OF_COUNTS:
+        if name in _TESTS_OF_MASKS:
+            # `torch.equal` asks where two tensors are equal.
+            if not isinstance(source, torch.fx.Node) or (
+                name == "aten::all" and source.target is torch.ops.aten.eq.Tensor
+            ):
+                return False
+            dtype = source.meta["val"].dtype
+            return name != "aten::sum" or not (dtype.is_floating_point or dtype.is_complex)
+        is_comparison = name in _COMPARISONS and isinstance(node.args[1], (int, float))
+        if name not in _OF_COUNTS and not is_comparison:
             return False
         node = source
     return False

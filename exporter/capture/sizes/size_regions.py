@@ -172,12 +172,13 @@ def _points(
 
     choices: dict[str, list[int]] = {}
     beyond: dict[str, list[int]] = {}
+    bounds: dict[str, tuple[int, int]] = {}
     for name in names:
         lower, upper = ranges.get(name, (None, None))
         # torch's Dim has infinity as its largest size.
         low, high = max(2, int(lower or 0)), _FURTHEST if upper is None else int(min(upper, _FURTHEST))
         sizes = {*range(2, _NEAR_SIZES), *(base[name] + step for step in range(-8, 9))}
-        beyond[name] = []
+        beyond[name], bounds[name] = [], (low, high)
         # Where one region ends, others may begin that do not include all sizes of other dimensions.
         for inner, end in itertools.product((regions, regions[:1]), (low, high)):
             if end != base[name]:
@@ -191,6 +192,13 @@ def _points(
         )
     for name in names:
         yield from ({**base, name: size} for size in choices[name])
+    # `h != 20 or w != 10` excludes one pair of sizes, which may be far from the captured ones.
+    for entry in (entry for region in regions for entry in region.conditions):
+        compared = _compared_sizes(entry.condition)
+        if all(
+            name in bounds and bounds[name][0] <= size <= bounds[name][1] for name, size in compared.items()
+        ):
+            yield {**base, **compared}
     for first, second in itertools.combinations(names, 2):
         pairs = itertools.product(
             *({*choices[name][:12], *beyond[name]} & {*choices[name]} for name in (first, second))
@@ -198,6 +206,22 @@ def _points(
         for size, second_size in sorted(pairs, key=sum):
             yield {**base, first: size, second: second_size}
     yield from ({**base, **dict.fromkeys(names, size)} for size in range(2, _NEAR_SIZES))
+
+
+def _compared_sizes(condition: str) -> dict[str, int]:
+    """The numbers with which a condition compares dimensions, by the name of the dimension."""
+    try:
+        tree = ast.parse(condition, mode="eval")
+    except SyntaxError:
+        return {}
+    return {
+        node.left.id: node.comparators[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Name)
+        and isinstance(node.comparators[0], ast.Constant)
+        and type(node.comparators[0].value) is int
+    }
 
 
 def joined_limits(regions: Sequence[SizeRegion]) -> SizeLimits:
@@ -248,10 +272,13 @@ def _in_brackets(condition: str) -> str:
 
 def _include_all(regions: Sequence[SizeRegion]) -> bool:
     """Whether it is certain that the regions together include all sizes."""
-    sides = [[_literal(entry.condition) for entry in region.conditions] for region in regions]
-    atoms = sorted({atom for side in sides for atom, _ in side})
+    sides = [
+        [[_literal(text) for text in _alternatives(entry.condition)] for entry in region.conditions]
+        for region in regions
+    ]
+    atoms = sorted({atom for side in sides for clause in side for atom, _ in clause})
     if len(atoms) <= _MOST_ATOMS and all(
-        any(all(values[atom] is truth for atom, truth in side) for side in sides)
+        any(all(any(values[atom] is truth for atom, truth in clause) for clause in side) for side in sides)
         for values in (
             dict(zip(atoms, truths, strict=True))
             for truths in itertools.product((True, False), repeat=len(atoms))
@@ -273,6 +300,17 @@ def _include_all(regions: Sequence[SizeRegion]) -> bool:
     }
     sizes |= {number + step for number in numbers for step in (-1, 0, 1) if number + step >= 0}
     return all(any(region.includes({names[0]: size}) for region in regions) for size in sorted(sizes))
+
+
+def _alternatives(condition: str) -> list[str]:
+    """The conditions of which one must hold: two for `h != 20 or w != 10`."""
+    try:
+        tree = ast.parse(condition, mode="eval").body
+    except SyntaxError:
+        return [condition]
+    if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.Or):
+        return [ast.unparse(part) for part in tree.values]
+    return [condition]
 
 
 def _literal(condition: str) -> tuple[str, bool]:

@@ -40,9 +40,10 @@ _OF_SLICES = frozenset(
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _NARROW = (torch.narrow, torch.Tensor.narrow)
+_WHERE = (torch.where, torch.Tensor.where)
 _FROM_DATA = (torch.tensor, torch.as_tensor)
 _SIZES = (torch.SymInt, torch.SymFloat)
-_REPLACED = frozenset({*_FROM_DATA, torch.equal, *_NARROW, *dynamic_arguments.CHOICES, *_RANDOM})
+_REPLACED = frozenset({*_FROM_DATA, torch.equal, *_NARROW, *_WHERE, *dynamic_arguments.CHOICES, *_RANDOM})
 """Functions that `_recordable` replaces."""
 Call = tuple[Function, Args, Kwargs]
 """A function, and its positional and keyword arguments."""
@@ -206,6 +207,8 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
         return _equal
     if func in _NARROW:
         return _narrow
+    if func in _WHERE:
+        return functools.partial(_where, func)
     if func in _BY_INDEX and isinstance(args[1], FakeTensor) and args[1].dtype == torch.bool:
         return func if args[1].dim() else functools.partial(_index_by_condition, func)
     if func is torch.Tensor.__setitem__ and symbolic_indices.has_symbolic_index(args[1]):
@@ -282,6 +285,20 @@ def _narrow(input: torch.Tensor, dim: int, start: object, length: object) -> tor
     first, count = (item.item() if isinstance(item, torch.Tensor) else item for item in (start, length))
     result: torch.Tensor = torch.ops.aten.narrow(input, dim, first, count)
     return result
+
+
+def _where(func: Function, *args: object, **kwargs: object) -> object:
+    """`torch.where`, also with a condition of bytes: those other than 0 are true, as for PyTorch's kernels.
+
+    torch's kernel for fake tensors requires a condition of booleans.
+    """
+    position = _WHERE.index(func)
+    condition = args[position] if len(args) > position else kwargs["condition"]
+    if not isinstance(condition, torch.Tensor) or condition.dtype != torch.uint8:
+        return func(*args, **kwargs)
+    if len(args) > position:
+        return func(*args[:position], condition.bool(), *args[position + 1 :], **kwargs)
+    return func(*args, **{**kwargs, "condition": condition.bool()})
 
 
 def _einsum(*args: object) -> torch.Tensor:

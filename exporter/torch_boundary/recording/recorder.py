@@ -35,7 +35,7 @@ from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..operators.overloads import Args, Kwargs, OpOverload
 from ..process.process_state import disable_backends, replace_attribute
 from ..state.module_tree import ModuleTree
-from ..symbolic_numbers import number_hash
+from ..symbolic_numbers import number_hash, truth_equals
 from . import gradients as gradient_operators
 from .float_extremes import keep_extremes
 from .function_mode import FunctionMode
@@ -184,6 +184,7 @@ class GraphRecorder:
             enter(self._paths.follow_modules())
             enter(replace_attribute(proxy_tensor, "track_tensor", self._track))
             enter(replace_attribute(torch.SymInt, "__hash__", number_hash))
+            enter(replace_attribute(torch.SymBool, "__eq__", truth_equals))
             if not self._lines:
                 find_function = self._make_finder(OpOverload._get_dispatch)
                 enter(replace_attribute(OpOverload, "_get_dispatch", find_function))

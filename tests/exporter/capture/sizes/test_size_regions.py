@@ -249,3 +249,28 @@ def test_a_region_that_another_one_includes_is_left_out() -> None:
         ["n % 8 == 0"],
     ]
     assert not regions[0].limits.has_more_sides
+
+
+class CachedGrid(nn.Module):
+    """neuralop's positions, which the model keeps for the sizes of its last call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grid: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.grid is None or self.grid.shape != x.shape[1:]:
+            height, width = x.shape[1:]
+            self.grid = torch.arange(height)[:, None] / height + torch.arange(width) / width
+        return x + self.grid
+
+
+def test_one_pair_of_sizes_far_from_the_example() -> None:
+    model = CachedGrid().eval()
+    model(torch.zeros(3, 20, 10))
+    shapes = ({0: "batch", 1: "height", 2: "width"},)
+    program = opsetta.export(model, (torch.zeros(2, 16, 24),), opset=13, dynamic_shapes=shapes)
+    assert not any(dimension.restrictions for dimension in program.dimensions.values())
+    for sizes in ((2, 16, 24), (3, 20, 10), (1, 20, 7), (20, 20, 20)):
+        x = torch.randn(sizes)
+        assert torch.equal(program(x), CachedGrid()(x))
