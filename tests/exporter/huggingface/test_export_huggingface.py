@@ -402,11 +402,6 @@ def test_models_without_a_cache_are_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def fuyu_config():
-    text = {**SMALL, "model_type": "persimmon"}
-    return transformers.FuyuConfig(**SMALL, text_config=text, patch_size=4, num_channels=3)
-
-
 def git_config():
     vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     return transformers.GitConfig(**SMALL, vision_config={**vision, "image_size": 16, "patch_size": 8})
@@ -425,7 +420,6 @@ SMALL = {
     ("architecture", "config", "modality", "task"),
     [
         ("GitForCausalLM", git_config, "image, text", "text-generation"),
-        ("FuyuForCausalLM", fuyu_config, "image, text", "text-generation"),
         ("LayoutLMv3Model", "LayoutLMv3Config", "image, layout, text", "sentence-similarity"),
         ("VisualBertModel", "VisualBertConfig", "image, text", None),
         ("MarkupLMModel", "MarkupLMConfig", "markup, text", "sentence-similarity"),
